@@ -1,0 +1,73 @@
+"""One step's work as plain numbers: what the scheduler hands to the runner, and what comes back.
+
+All tokens of a step lie in one flattened batch of T tokens with B sequences; there is no padding. Torch-free on purpose:
+the scheduler's side must be testable, and readable, without tensors.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from mindserve_engine.types import SamplingParams
+
+
+@dataclass(slots=True)
+class SampleRow:
+    """A sequence whose last token of this step needs a successor."""
+
+    sequence_id: int
+    """Unique in the engine process and never reused: the sampler keeps its token counts under it."""
+    row: int
+    """Index of the sequence in the batch, 0..B-1."""
+    params: SamplingParams
+    index: int
+    """Index of the sequence within its request; part of the random stream."""
+    position: int
+    """Output position of the token being drawn, from 0; part of the random stream. A preempted sequence that is
+    recomputed goes on at the position where it was."""
+    prompt_token_ids: list[int]
+    output_token_ids: list[int]
+    """What has been generated so far; read it during the call only."""
+
+
+@dataclass(slots=True)
+class StepBatch:
+    """The flattened batch of one step."""
+
+    token_ids: list[int] = field(default_factory=list)
+    """[T] tokens to run through the model, sequence after sequence."""
+    positions: list[int] = field(default_factory=list)
+    """[T] position of each token in its sequence, from 0."""
+    slots: list[int] = field(default_factory=list)
+    """[T] where the token's key and value go: block id * block size + offset. Unique."""
+    query_ends: list[int] = field(default_factory=list)
+    """[B] cumulative ends in ``token_ids``; the last one is T."""
+    kv_lengths: list[int] = field(default_factory=list)
+    """[B] tokens of the sequence in the cache after this step (cached ones and this step's)."""
+    block_tables: list[list[int]] = field(default_factory=list)
+    """[B] block ids of the sequence, enough for its kv length."""
+    samples: list[SampleRow] = field(default_factory=list)
+    """Sequences whose prompt is complete after this step, in batch order."""
+
+
+@dataclass(slots=True, frozen=True)
+class Sampled:
+    """The token drawn for one ``SampleRow``, or why none could be."""
+
+    token_id: int
+    failure: str | None = None
+    """For example non-finite logits: the sequence fails alone."""
+
+
+class Runner(Protocol):
+    """The model on a device. One thread uses it."""
+
+    num_blocks: int
+    block_size: int
+
+    def run(self, batch: StepBatch) -> list[Sampled]:
+        """Run one step: write keys and values into the slots, return one result per ``batch.samples``, in order."""
+
+    def forget(self, sequence_id: int) -> None:
+        """The sequence has ended or will be recomputed: drop what the sampler keeps for it. Unknown ids are ignored."""

@@ -1,0 +1,39 @@
+"""How an engine is set up. The server fills this from MindIE's config.json; a library user fills it by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+
+class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Set-up of one engine. ``None`` means: take it from the model or the machine."""
+
+    model_path: Path
+    """A transformers folder, or one GGUF file; for the scripted engine a script file."""
+    dtype: str = "auto"
+    """One of auto (as quantised in the file, else bfloat16), int4, bfloat16, float16, float32."""
+    device: str = "cpu"
+    num_instances: int = 1
+    """Engine processes, each with its own copy of the model (MindIE: modelInstanceNumber)."""
+    max_context: int | None = None
+    """Prompt and output tokens together (maxSeqLen); capped by the model's own limit."""
+    max_prompt_tokens: int | None = None
+    """maxInputTokenLen; capped by ``max_context - 1``."""
+    max_batch_size: int = 200
+    """Sequences in one step (maxBatchSize)."""
+    max_step_tokens: int = 2048
+    """Token budget of one step (maxPrefillTokens): prompts longer than what is left of it are cut into chunks."""
+    max_waiting: int = 1024
+    """Requests that may wait; one more is refused with ``QueueFull``."""
+    block_size: int = 128
+    """Tokens per KV block (cacheBlockSize)."""
+    kv_memory_gb: float | None = None
+    """Memory for keys and values (npuMemSize; -1 there is ``None`` here)."""
+    prefix_cache: bool = True
+    num_threads: int | None = None
+    """CPU threads for the compute; ``None``: all cores of the process."""
+    heartbeat_timeout_s: float = 60.0
+    """An engine process silent for this long is taken for hung and replaced."""
+    trust_remote_code: bool = False

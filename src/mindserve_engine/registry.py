@@ -1,0 +1,28 @@
+"""Engines by name. An engine's module is imported only when it is asked for, so that naming one never imports torch."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Final
+
+from mindserve_engine.interface import Engine
+from mindserve_engine.options import EngineOptions
+
+_FACTORIES: Final = {
+    "native": "mindserve_engine.native.process",
+    "scripted": "mindserve_engine.scripted.engine",
+}
+
+
+def engine_names() -> tuple[str, ...]:
+    """The names ``create_engine`` knows, for command-line help and error messages."""
+    return tuple(_FACTORIES)
+
+
+def create_engine(name: str, options: EngineOptions) -> Engine:
+    """Build (not start) the engine called ``name``; each engine module offers ``create(options)``.
+
+    Raises ``KeyError`` for a name that is not registered.
+    """
+    engine: Engine = import_module(_FACTORIES[name]).create(options)
+    return engine

@@ -1,0 +1,157 @@
+"""The values that cross the engine's border: requests going in, events coming out, figures about both.
+
+Everything here is plain data (msgspec structs), so that it can travel to an engine process as it is. Units stand in the
+names: ``_us`` microseconds, ``_ms`` milliseconds, ``_s`` seconds, ``num_`` a count of tokens unless it says otherwise.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Final
+
+import msgspec
+
+SEED_MAX: Final = 2**64 - 1
+
+
+class Capability(enum.StrEnum):
+    """What an engine can do beyond plain generation. The server refuses requests that need one the engine lacks."""
+
+    PARALLEL_SAMPLING = "parallel_sampling"
+    """``num_sequences`` above 1."""
+    BEAM_SEARCH = "beam_search"
+    LOGPROBS = "logprobs"
+    GRAMMAR = "grammar"
+    """Constrained decoding: enforced tool choices, strict schemas, response formats."""
+    LORA = "lora"
+    MEDIA = "media"
+
+
+class FinishReason(enum.StrEnum):
+    """Why the engine ended a sequence. The wire's ``finish_reason`` is made from it by the server."""
+
+    EOS = "eos"
+    """An end-of-sequence token of the model; it is the last of the event's ``token_ids``."""
+    STOP_TOKEN = "stop_token"
+    """A token of the request's ``stop_token_ids``; it is the last of the event's ``token_ids``."""
+    LENGTH = "length"
+    """``max_tokens`` or the end of the context was reached."""
+
+
+class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
+    """How one token is drawn from the model's distribution.
+
+    Applied in this order: repetition penalty, presence and frequency penalties, temperature, top-k, top-p.
+    """
+
+    temperature: float = 1.0
+    """>= 0; 0 takes the most probable token."""
+    top_k: int = 0
+    """Number of candidates kept; 0 keeps all. May exceed the vocabulary."""
+    top_p: float = 1.0
+    """In (0, 1]: the smallest set of candidates whose probability reaches it is kept."""
+    seed: int = 0
+    """0..2^64-1. The random stream depends on (seed, sequence index, position) only."""
+    repetition_penalty: float = 1.0
+    """In (0, 2]: over prompt and output, as transformers defines it."""
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    """Both in [-2, 2], over the output only, as OpenAI defines them."""
+
+
+class GenerationRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """One prompt to be continued."""
+
+    request_id: str
+    """Unique among the requests that are running or waiting."""
+    prompt_token_ids: list[int]
+    """At least one token, every id inside the vocabulary."""
+    max_tokens: int
+    """At least 1; the engine clamps it to the room left in the context."""
+    sampling: SamplingParams = SamplingParams()
+    stop_token_ids: tuple[int, ...] = ()
+    """Ids that end the sequence when generated. Ids outside the vocabulary never match."""
+    ignore_eos: bool = False
+    num_sequences: int = 1
+    """Sequences generated from the one prompt (capability ``PARALLEL_SAMPLING`` above 1)."""
+
+
+class TokenTiming(msgspec.Struct, frozen=True, array_like=True):
+    """What the loop measured for one generated token."""
+
+    queue_wait_us: int
+    """First token: from arrival to the first step that worked on the prompt. Later: idle time since the previous token."""
+    batch_size: int
+    """Sequences that took part in the step that produced the token."""
+    step_ms: float
+    """First token: from the start of its first prefill step to the token. Later: duration of the decode step."""
+
+
+class SequenceEvent(msgspec.Struct, frozen=True, array_like=True):
+    """New tokens of one sequence, or its end, or both."""
+
+    request_id: str
+    index: int
+    """Sequence of the request, 0..num_sequences-1."""
+    token_ids: list[int]
+    timings: list[TokenTiming]
+    """As long as ``token_ids``."""
+    finish_reason: FinishReason | None = None
+    num_prompt_tokens: int = 0
+    num_cached_tokens: int = 0
+    """Prompt tokens whose keys and values came from the prefix cache."""
+    failure: str | None = None
+    """Set when the sequence cannot go on (its logits became NaN, the engine died): no finish reason, nothing follows."""
+
+
+class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """What is fixed once the model is loaded."""
+
+    model_type: str
+    """``model_type`` of the model's config ("llama", "qwen2", ...)."""
+    vocab_size: int
+    max_context: int
+    """Tokens of prompt and output together: min(maxSeqLen, the model's max_position_embeddings)."""
+    max_prompt_tokens: int
+    eos_token_ids: tuple[int, ...] = ()
+    default_top_k: int | None = None
+    """``top_k`` of the model's generation_config, if it has one."""
+    block_size: int = 0
+    num_blocks: int = 0
+    capabilities: frozenset[Capability] = frozenset()
+    device: str = "cpu"
+    weights: str = ""
+    """How the weights are held ("int4", "bfloat16", "float32"), for the start-up line."""
+
+
+class EngineState(enum.StrEnum):
+    LOADING = "loading"
+    READY = "ready"
+    RESTARTING = "restarting"
+    """The engine process died or hung; a new one is being started with back-off."""
+    FAILED = "failed"
+    """Will not come back by itself."""
+    CLOSED = "closed"
+
+
+class EngineHealth(msgspec.Struct, frozen=True, kw_only=True):
+    state: EngineState
+    reason: str = ""
+    """For people: what is being loaded, why it failed."""
+    progress: float | None = None
+    """0..1 while loading, where it can be told."""
+
+
+class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
+    """Figures of the moment, for /metrics. Counters (``_total``) never decrease while the server lives."""
+
+    num_running: int = 0
+    num_waiting: int = 0
+    num_swapped: int = 0
+    num_preemptions_total: int = 0
+    num_free_blocks: int = 0
+    num_blocks: int = 0
+    prefix_query_tokens_total: int = 0
+    """Prompt tokens looked up in the prefix cache."""
+    prefix_hit_tokens_total: int = 0
+    num_restarts_total: int = 0
