@@ -1,12 +1,12 @@
 """The engine as its callers see it: one protocol, one stream of events per request, one tree of errors.
 
-    EngineError
-    ├── AdmissionError           refused before anything was done; the request never existed
-    │   ├── QueueFull            recoverable: try again after ``retry_after_s``
-    │   ├── PromptTooLong        the caller's fault
-    │   ├── RequestInvalid       the caller's fault; names the field
-    │   └── EngineUnavailable    recoverable: loading, restarting, draining or failed
-    └── GenerationFailed         an admitted request could not be finished; the engine may be well
+EngineError
+├── AdmissionError           refused before anything was done; the request never existed
+│   ├── QueueFull            recoverable: try again after ``retry_after_s``
+│   ├── PromptTooLong        the caller's fault
+│   ├── RequestInvalid       the caller's fault; names the field
+│   └── EngineUnavailable    recoverable: loading, restarting, draining or failed
+└── GenerationFailed         an admitted request could not be finished; the engine may be well
 """
 
 from __future__ import annotations

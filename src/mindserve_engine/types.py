@@ -80,7 +80,7 @@ class TokenTiming(msgspec.Struct, frozen=True, array_like=True):
     """What the loop measured for one generated token."""
 
     queue_wait_us: int
-    """First token: from arrival to the first step that worked on the prompt. Later: idle time since the previous token."""
+    """First token: from arrival to the first step that worked on the prompt. Later: idle time since the last token."""
     batch_size: int
     """Sequences that took part in the step that produced the token."""
     step_ms: float
@@ -101,7 +101,7 @@ class SequenceEvent(msgspec.Struct, frozen=True, array_like=True):
     num_cached_tokens: int = 0
     """Prompt tokens whose keys and values came from the prefix cache."""
     failure: str | None = None
-    """Set when the sequence cannot go on (its logits became NaN, the engine died): no finish reason, nothing follows."""
+    """Set when the sequence cannot go on (its logits became NaN): there is no finish reason and nothing follows."""
 
 
 class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):

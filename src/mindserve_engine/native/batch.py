@@ -1,7 +1,7 @@
 """One step's work as plain numbers: what the scheduler hands to the runner, and what comes back.
 
-All tokens of a step lie in one flattened batch of T tokens with B sequences; there is no padding. Torch-free on purpose:
-the scheduler's side must be testable, and readable, without tensors.
+All tokens of a step lie in one flattened batch of T tokens with B sequences; there is no padding. Torch-free on
+purpose: the scheduler's side must be testable, and readable, without tensors.
 """
 
 from __future__ import annotations
