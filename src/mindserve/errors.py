@@ -1,0 +1,77 @@
+"""Everything the server raises on purpose, free of any framework.
+
+MindserveError
+├── StartupError             the server cannot start; one clear line, exit code 2
+├── RequestRefused           nothing was generated: the caller's fault, or no room now (``kind`` tells)
+└── EngineFault              an admitted request could not be finished
+    └── GenerationTimeout    tokenTimeout or e2eTimeout ran out
+
+Which status and body each becomes on the wire is decided by ``mindserve.api.dialect`` alone.
+"""
+
+from __future__ import annotations
+
+import enum
+
+
+class MindserveError(Exception):
+    """Root of the tree. The text is for people and may be shown to the client."""
+
+
+class StartupError(MindserveError):
+    """The server cannot start. The text is one line that names what to change; the process exits with 2."""
+
+
+class RefusalKind(enum.Enum):
+    """Why a request was refused; each kind has one status per dialect."""
+
+    VALIDATION = "validation"
+    """A field, or the body as a whole, breaks the contract."""
+    MODEL_NOT_FOUND = "model_not_found"
+    CONTEXT_LENGTH = "context_length"
+    """The prompt has more tokens than the server takes."""
+    OVERLOADED = "overloaded"
+    """The queue is full: the same request may be taken later."""
+    UNAVAILABLE = "unavailable"
+    """Loading, draining or failed: this server takes no work now."""
+    TOO_LARGE = "too_large"
+    """The body has more bytes than the server reads."""
+    UNSUPPORTED_MEDIA_TYPE = "unsupported_media_type"
+    NOT_FOUND = "not_found"
+    """No such path."""
+    METHOD_NOT_ALLOWED = "method_not_allowed"
+
+
+class RequestRefused(MindserveError):
+    """The request was not carried out; no state is left of it.
+
+    ``message`` names the field, the bound and the value received. ``field`` is its path ("messages[0].content").
+    ``retry_after_s``: seconds after which trying again makes sense (OVERLOADED, UNAVAILABLE).
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        field: str | None = None,
+        kind: RefusalKind = RefusalKind.VALIDATION,
+        retry_after_s: int | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.field = field
+        self.kind = kind
+        self.retry_after_s = retry_after_s
+
+
+class EngineFault(MindserveError):
+    """An admitted request could not be finished. Sending it again may work."""
+
+
+class GenerationTimeout(EngineFault):
+    """A time limit of the configuration ran out; ``setting`` is its name there (tokenTimeout, e2eTimeout)."""
+
+    def __init__(self, *, setting: str, limit_s: float) -> None:
+        super().__init__(f"the request was given up: {setting} of {limit_s:g} s ran out")
+        self.setting = setting
+        self.limit_s = limit_s
