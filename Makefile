@@ -1,0 +1,66 @@
+# Everything a person or CI runs is a target here. `make help` lists them.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+# Extra arguments for pip, for example an index with CPU builds of torch.
+PIP_ARGS ?=
+# Arguments for `mindserve serve`, for example: make serve ARGS="--port 8080".
+ARGS ?=
+# The server that `make bench` measures; empty: start one with the default model.
+BASE_URL ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help env dev-env model serve gen check-gen lint format type arch test bench clean
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.installed: pyproject.toml .ci/constraints.txt | $(BIN)/python
+	$(BIN)/python -m pip install $(PIP_ARGS) -c .ci/constraints.txt -e '.[cpu]'
+	@touch $@
+
+$(VENV)/.installed-dev: pyproject.toml .ci/constraints.txt | $(BIN)/python
+	$(BIN)/python -m pip install $(PIP_ARGS) -c .ci/constraints.txt -e '.[cpu,dev]'
+	@touch $@ $(VENV)/.installed
+
+env: $(VENV)/.installed ## Make the environment for serving
+
+dev-env: $(VENV)/.installed-dev ## Make the environment for developing
+
+model: env ## Fetch the default model into the user's cache
+	$(BIN)/mindserve fetch
+
+serve: env ## Serve the default model on 127.0.0.1:1025 (installs and fetches what is missing)
+	@exec $(BIN)/mindserve serve $(ARGS)
+
+gen: dev-env ## Generate models, rules, operations and the reference from spec/
+	$(BIN)/python -m codegen
+
+check-gen: dev-env ## Fail when generated code differs from what spec/ gives
+	$(BIN)/python -m codegen --check
+
+lint: dev-env ## Ruff: rules and formatting
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+format: dev-env ## Let ruff format and fix
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+type: dev-env ## Mypy, strict, over src
+	$(BIN)/mypy
+
+arch: dev-env ## Import contracts
+	PYTHONPATH=. $(BIN)/lint-imports --no-cache
+
+test: dev-env model check-gen lint type arch ## Everything that must hold before a change lands
+	$(BIN)/pytest
+
+bench: dev-env model ## Measure a server: make bench [BASE_URL=http://host:port]
+	$(BIN)/python tests/bench/bench.py $(if $(BASE_URL),--base-url $(BASE_URL)) $(ARGS)
+
+clean: ## Remove the environment and caches
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
