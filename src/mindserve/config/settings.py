@@ -1,0 +1,71 @@
+"""What the HTTP front end needs to know about its set-up, as plain values.
+
+Made by ``mindserve.config.lower`` from a ``config.json``; a test or a library user may fill it by hand. The defaults are
+those of an empty ``config.json``. MindIE's key stands in brackets where there is one.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Final
+
+import msgspec
+
+DEFAULT_MODEL_NAME: Final = "SmolLM2-135M-Instruct"
+"""Served when nothing names a model."""
+
+MIB: Final = 1024 * 1024
+
+
+class Dialect(enum.StrEnum):
+    """The two shapes in which the same operation answers [openAiSupport]."""
+
+    VLLM = "vllm"
+    OPENAI = "openai"
+
+
+class ServeSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Limits and choices of the front end. Every count is inclusive; ``None`` means: no own limit, take the engine's."""
+
+    model_name: str = DEFAULT_MODEL_NAME
+    """The name requests must give [modelName]."""
+    lora_names: tuple[str, ...] = ()
+    """Further names requests may give [LoraModules[].name]."""
+    dialect: Dialect = Dialect.VLLM
+    """[openAiSupport]: absent or "vllm" is this API, anything else OpenAI's."""
+    max_iter_times: int = 512
+    """Most tokens one request may generate, and the default of ``max_tokens`` [maxIterTimes]."""
+    max_input_token_len: int | None = None
+    """Most prompt tokens [maxInputTokenLen]; the engine's ``max_prompt_tokens`` has the model's own limit in it."""
+    max_seq_len: int | None = None
+    """Most tokens of prompt and output together [maxSeqLen]."""
+    token_timeout_s: float = 600.0
+    """Longest wait for the next token, queueing included [tokenTimeout]."""
+    e2e_timeout_s: float = 600.0
+    """Longest life of a request [e2eTimeout]."""
+    max_request_bytes: int = 40 * MIB
+    """Size limit of a request body [maxRequestLength, in MiB there]."""
+    max_messages_length: int = 4 * MIB
+    """Most characters of text in all messages together [maxMessagesLength]."""
+    max_json_depth: int = 10
+    """Deepest nesting of arrays and objects in a request body [maxJsonDepth]."""
+    full_text_enabled: bool = False
+    """Stream deltas are cumulative and the last chunk carries ``full_text`` [fullTextEnabled]."""
+    allow_empty_content: bool = False
+    """Empty message content passes [allowEmptyContent]."""
+    drain_timeout_s: float = 30.0
+    """How long running requests may go on after SIGTERM [drainTimeout]."""
+    keep_alive_s: int = 75
+    """How long an idle connection stays open [keepAliveTimeout]."""
+    heartbeat_s: float | None = None
+    """Silence after which a stream gets an SSE comment [streamHeartbeat]; ``None``: never."""
+    max_connections: int = 1000
+    """Connections served at a time [maxLinkNum]."""
+    max_waiting: int = 2000
+    """Requests that may wait for the engine; one more is refused [maxQueueSize]."""
+    tokenizer_workers: int = 8
+    """Workers that render and tokenise prompts [tokenizerProcessNumber]."""
+    tokenizer_timeout_s: float = 60.0
+    """Time limit of rendering and tokenising one prompt [tokenizerTimeout]."""
+    trust_remote_code: bool = False
+    """The tokenizer may run code that came with the model [trustRemoteCode]."""
