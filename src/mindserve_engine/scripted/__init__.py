@@ -1,0 +1,1 @@
+"""An engine that replays a script: exact transcripts, clients' tests and front-end benchmarks, without a model."""

@@ -1,0 +1,51 @@
+"""What every engine checks before it takes a request, from nothing but the request and the engine's facts."""
+
+from __future__ import annotations
+
+import math
+
+from mindserve_engine.interface import PromptTooLong, RequestInvalid
+from mindserve_engine.types import SEED_MAX, Capability, EngineInfo, GenerationRequest, SamplingParams
+
+
+def check_request(request: GenerationRequest, info: EngineInfo) -> None:
+    """Raise ``RequestInvalid`` or ``PromptTooLong`` when ``request`` cannot be honoured by the engine of ``info``."""
+    _check_prompt(request.prompt_token_ids, info)
+    if request.max_tokens < 1:
+        raise RequestInvalid(field="max_tokens", reason=f"is {request.max_tokens}, must be at least 1")
+    if request.num_sequences < 1:
+        raise RequestInvalid(field="num_sequences", reason=f"is {request.num_sequences}, must be at least 1")
+    if request.num_sequences > 1 and Capability.PARALLEL_SAMPLING not in info.capabilities:
+        raise RequestInvalid(field="num_sequences", reason="this engine generates one sequence per request")
+    check_sampling(request.sampling)
+
+
+def check_sampling(params: SamplingParams) -> None:
+    """Raise ``RequestInvalid`` naming the first parameter outside the range ``SamplingParams`` documents."""
+    _check_range("temperature", params.temperature, low=0.0, high=math.inf, low_allowed=True)
+    _check_range("top_p", params.top_p, low=0.0, high=1.0)
+    _check_range("repetition_penalty", params.repetition_penalty, low=0.0, high=2.0)
+    _check_range("presence_penalty", params.presence_penalty, low=-2.0, high=2.0, low_allowed=True)
+    _check_range("frequency_penalty", params.frequency_penalty, low=-2.0, high=2.0, low_allowed=True)
+    if params.top_k < 0:
+        raise RequestInvalid(field="top_k", reason=f"is {params.top_k}, must be 0 (all) or more")
+    if not 0 <= params.seed <= SEED_MAX:
+        raise RequestInvalid(field="seed", reason=f"is {params.seed}, must lie in 0..{SEED_MAX}")
+
+
+def _check_prompt(token_ids: list[int], info: EngineInfo) -> None:
+    if not token_ids:
+        raise RequestInvalid(field="prompt_token_ids", reason="the prompt has no tokens")
+    if len(token_ids) > info.max_prompt_tokens:
+        raise PromptTooLong(num_tokens=len(token_ids), limit=info.max_prompt_tokens, limit_name="max_prompt_tokens")
+    if min(token_ids) < 0 or max(token_ids) >= info.vocab_size:
+        outside = next(token_id for token_id in token_ids if not 0 <= token_id < info.vocab_size)
+        reason = f"token id {outside} is outside the vocabulary of {info.vocab_size}"
+        raise RequestInvalid(field="prompt_token_ids", reason=reason)
+
+
+def _check_range(field: str, value: float, *, low: float, high: float, low_allowed: bool = False) -> None:
+    above_low = value >= low if low_allowed else value > low
+    if not (above_low and value <= high and math.isfinite(value)):
+        opening = "[" if low_allowed else "("
+        raise RequestInvalid(field=field, reason=f"is {value}, must lie in {opening}{low:g}, {high:g}]")

@@ -1,0 +1,46 @@
+"""Token ids of a script: one per byte, the special tokens, one per piece the script generates."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mindserve_engine.scripted.script import Script
+
+END_OF_TEXT: Final = "<|endoftext|>"
+TURN_START: Final = "<|im_start|>"
+TURN_END: Final = "<|im_end|>"
+SPECIAL_TOKENS: Final = (END_OF_TEXT, TURN_START, TURN_END)
+
+
+class Vocabulary:
+    """Ids 0..255 are the bytes themselves, then come the special tokens, then the pieces in the script's order.
+
+    A piece that is a single byte or spells a special token is that token.
+    """
+
+    def __init__(self, script: Script) -> None:
+        self.tokens: list[bytes] = [bytes([byte]) for byte in range(256)]
+        self.tokens += [token.encode() for token in SPECIAL_TOKENS]
+        self._ids = {token: token_id for token_id, token in enumerate(self.tokens)}
+        for reply in script.replies:
+            for piece in reply.pieces:
+                self._add(piece.encode("utf-8", "surrogateescape"))
+        self.turn_end_id: int = self._ids[TURN_END.encode()]
+        self.eos_token_ids = (self.turn_end_id, self._ids[END_OF_TEXT.encode()])
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def id_of(self, piece: str) -> int:
+        """The token id of a piece of the script."""
+        return self._ids[piece.encode("utf-8", "surrogateescape")]
+
+    def decode(self, token_ids: list[int]) -> str:
+        """The text of ``token_ids``, special tokens spelled out; every id must be inside the vocabulary."""
+        tokens = self.tokens
+        return b"".join([tokens[token_id] for token_id in token_ids]).decode("utf-8", "replace")
+
+    def _add(self, token: bytes) -> None:
+        if token not in self._ids:
+            self._ids[token] = len(self.tokens)
+            self.tokens.append(token)
