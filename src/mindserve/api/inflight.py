@@ -1,0 +1,69 @@
+"""One request from its arrival to its last byte, and the one place where it can be ended early.
+
+A client that leaves, a time limit, the end of the drain and the server's end all come here as ``give_up(cause)``. The
+first cause wins; what it stops is whatever the request is doing at that moment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from mindserve.errors import MindserveError
+
+T = TypeVar("T")
+
+
+class ClientGone(MindserveError):
+    """The client closed its connection; nobody reads the answer."""
+
+    def __init__(self) -> None:
+        super().__init__("the client closed the connection")
+
+
+class InFlight:
+    """``cause`` is set when the request was ended early. Owned by one event loop."""
+
+    def __init__(self, request_uuid: str) -> None:
+        self.request_uuid = request_uuid
+        self.cause: MindserveError | None = None
+        self._stop: Callable[[], object] | None = None
+        self._finished = False
+
+    def give_up(self, cause: MindserveError) -> None:
+        """End the request early. Idempotent; harmless after the end."""
+        if self._finished or self.cause is not None:
+            return
+        self.cause = cause
+        if self._stop is not None:
+            self._stop()
+
+    def stop_with(self, stop: Callable[[], object]) -> None:
+        """From now on giving up calls ``stop``; it is called at once if the request is given up already."""
+        self._stop = stop
+        if self.cause is not None:
+            stop()
+
+    def raise_if_given_up(self) -> None:
+        if self.cause is not None:
+            raise self.cause
+
+    async def run(self, work: Awaitable[T]) -> T:
+        """Await ``work``, cancelling it when the request is given up; the cause is raised then."""
+        task = asyncio.ensure_future(work)
+        self.stop_with(task.cancel)
+        try:
+            result = await task
+        except asyncio.CancelledError:
+            self.raise_if_given_up()
+            raise
+        finally:
+            self._stop = None
+        self.raise_if_given_up()
+        return result
+
+    def finish(self) -> None:
+        """The last byte is out: nothing can be given up any more."""
+        self._finished = True
+        self._stop = None
