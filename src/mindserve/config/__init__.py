@@ -1,1 +1,1 @@
-"""The server's set-up: MindIE's ``config.json`` checked against ``spec/config.schema.yaml``, lowered to plain settings."""
+"""The server's set-up: MindIE's ``config.json``, checked against ``spec/config.schema.yaml``, lowered to settings."""

@@ -1,7 +1,7 @@
 """What the HTTP front end needs to know about its set-up, as plain values.
 
-Made by ``mindserve.config.lower`` from a ``config.json``; a test or a library user may fill it by hand. The defaults are
-those of an empty ``config.json``. MindIE's key stands in brackets where there is one.
+Made by ``mindserve.config.lower`` from a ``config.json``; a test or a library user may fill it by hand. The defaults
+are those of an empty ``config.json``. MindIE's key stands in brackets where there is one.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Dialect(enum.StrEnum):
 
 
 class ServeSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Limits and choices of the front end. Every count is inclusive; ``None`` means: no own limit, take the engine's."""
+    """Limits and choices of the front end. Counts are inclusive; ``None`` means: no own limit, take the engine's."""
 
     model_name: str = DEFAULT_MODEL_NAME
     """The name requests must give [modelName]."""

@@ -1,0 +1,46 @@
+"""From a file to a config that can be served, or to all that is wrong with it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from mindserve.config._generated import Config
+from mindserve.config.faults import ConfigInvalid, Fault
+from mindserve.config.notes import start_notes
+from mindserve.config.overrides import CONTAINER_IP, MANAGEMENT_IP, Overrides, apply_address, apply_overrides
+from mindserve.config.paths import base_folder
+from mindserve.config.reading import read_config
+from mindserve.config.rules import check_rules
+from mindserve.config.schema_check import check_schema
+
+
+class LoadedConfig(msgspec.Struct, frozen=True):
+    """A config without faults, the overrides applied."""
+
+    config: Config
+    base: Path
+    """Where relative paths in it start."""
+    notes: tuple[str, ...]
+    """What an operator should know at the start, one line each."""
+
+
+def load_config(path: Path | None, overrides: Overrides, environ: Mapping[str, str]) -> LoadedConfig:
+    """Read and check the file; without one the defaults stand. Raises ``ConfigUnreadable`` or ``ConfigInvalid``."""
+    raw: dict[str, object] = {} if path is None else read_config(path)
+    checked = check_schema(raw)
+    config = apply_overrides(checked.config, overrides, environ)
+    base = base_folder(path)
+    faults = [*checked.faults, *check_rules(config, base, checked.faults)]
+    if faults:
+        raise ConfigInvalid(path, [_name_variable(fault, environ) for fault in faults])
+    return LoadedConfig(apply_address(config, overrides), base, start_notes(path, raw, config))
+
+
+def _name_variable(fault: Fault, environ: Mapping[str, str]) -> Fault:
+    """An address that came from a variable is not to be looked for in the file."""
+    variables = {"ServerConfig.ipAddress": CONTAINER_IP, "ServerConfig.managementIpAddress": MANAGEMENT_IP}
+    variable = variables.get(fault.path)
+    return Fault(variable, fault.problem) if variable is not None and environ.get(variable) else fault

@@ -1,0 +1,45 @@
+"""What an operator should know at the start: what has no effect, what was lowered, what may surprise."""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+from mindserve.config._generated import Config
+from mindserve.config.known_keys import ignored_keys, unknown_keys
+from mindserve.config.overrides import the_model
+from mindserve.config.plugins import ALWAYS_ON, plugin_types
+
+
+def start_notes(path: Path | None, raw: dict[str, object], config: Config) -> tuple[str, ...]:
+    """One line each. ``raw`` is the file's content, ``config`` what came of it."""
+    return (*_file_notes(path), *unknown_keys(raw), *_ignored_note(raw), *_config_notes(config))
+
+
+def _file_notes(path: Path | None) -> Iterator[str]:
+    """MindIE insists on mode 640. What matters is that nobody else can make the server load another model or key."""
+    if path is not None and path.stat().st_mode & stat.S_IWOTH:
+        yield f"{path} can be changed by everyone on this machine: chmod o-w it"
+
+
+def _ignored_note(raw: dict[str, object]) -> Iterator[str]:
+    keys = ignored_keys(raw)
+    if keys:
+        yield f"ignored, without a meaning here: {', '.join(keys)}"
+
+
+def _config_notes(config: Config) -> Iterator[str]:
+    server, deploy = config.server_config, config.backend_config.model_deploy_config
+    schedule = config.backend_config.schedule_config
+    if server.full_text_enabled:
+        yield "fullTextEnabled: clients of OpenAI's API will show streamed text many times over"
+    if deploy.truncation not in (None, 0, False):
+        yield "truncation: prompts that are too long are refused here, not cut"
+    if deploy.max_seq_len is not None and (deploy.max_input_token_len or 0) >= deploy.max_seq_len:
+        yield f"maxInputTokenLen {deploy.max_input_token_len} is lowered to {deploy.max_seq_len - 1}, maxSeqLen - 1"
+    if schedule.max_batch_size > schedule.max_prefill_tokens:
+        yield f"maxBatchSize {schedule.max_batch_size} is lowered to {schedule.max_prefill_tokens}, maxPrefillTokens"
+    without_effect = [name for name in plugin_types(the_model(config).plugin_params) if name not in ALWAYS_ON]
+    if without_effect:
+        yield f"plugin_params: no effect here: {', '.join(without_effect)}"

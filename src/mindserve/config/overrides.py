@@ -1,0 +1,67 @@
+"""What wins over the file: the command line, then the environment variables MindIE has for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from mindserve.config._generated import Config, ModelConfig
+
+CONTAINER_IP: Final = "MIES_CONTAINER_IP"
+MANAGEMENT_IP: Final = "MIES_CONTAINER_MANAGEMENT_IP"
+
+
+class Overrides(msgspec.Struct, frozen=True, kw_only=True):
+    """Values given on the command line; ``None`` leaves the file's."""
+
+    model: Path | None = None
+    model_name: str | None = None
+    engine: str | None = None
+    dtype: str | None = None
+    host: str | None = None
+    port: int | None = None
+
+
+def apply_overrides(config: Config, overrides: Overrides, environ: Mapping[str, str]) -> Config:
+    """A config with exactly one ``ModelConfig``, in which the model given on the command line and the variables' addresses
+    stand. Call ``apply_address`` when its rules have been checked."""
+    server = config.server_config.model_copy(update=_variables(environ))
+    deploy = config.backend_config.model_deploy_config
+    models = deploy.model_config_ or [ModelConfig()]
+    model = models[0].model_copy(update=_model_values(overrides))
+    deploy = deploy.model_copy(update={"model_config_": [model]})
+    backend = config.backend_config.model_copy(update={"model_deploy_config": deploy})
+    return config.model_copy(update={"server_config": server, "backend_config": backend})
+
+
+def apply_address(config: Config, overrides: Overrides) -> Config:
+    """The typed address put in, unchecked: whoever types ``--port 443`` or ``--host 0.0.0.0`` means it."""
+    given = {"ip_address": overrides.host, "port": overrides.port}
+    server = config.server_config.model_copy(update={name: value for name, value in given.items() if value is not None})
+    return config.model_copy(update={"server_config": server})
+
+
+def the_model(config: Config) -> ModelConfig:
+    """The one model of a config that ``apply_overrides`` made."""
+    return config.backend_config.model_deploy_config.model_config_[0]
+
+
+def _variables(environ: Mapping[str, str]) -> dict[str, str]:
+    given = {"ip_address": environ.get(CONTAINER_IP), "management_ip_address": environ.get(MANAGEMENT_IP)}
+    return {name: value for name, value in given.items() if value}
+
+
+def _model_values(overrides: Overrides) -> dict[str, Any]:
+    given: dict[str, Any] = {
+        "model_weight_path": str(overrides.model.absolute()) if overrides.model is not None else None,
+        "model_name": overrides.model_name,
+        "backend_type": overrides.engine,
+        "dtype": overrides.dtype,
+    }
+    values = {name: value for name, value in given.items() if value is not None}
+    if overrides.model is not None and overrides.model_name is None:
+        values["model_name"] = None  # the file's name belongs to the file's model
+    return values

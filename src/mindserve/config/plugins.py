@@ -1,0 +1,36 @@
+"""``plugin_params``: MindIE's features by name, an object or, in most files, a string that holds one."""
+
+from __future__ import annotations
+
+import json
+from typing import Final
+
+from mindserve.config.schema_check import show
+
+ALWAYS_ON: Final = frozenset({"prefix_cache", "splitfuse"})
+"""Features this server has whether they are named or not."""
+
+
+class PluginParamsInvalid(ValueError):
+    """The text says what is wrong with the value."""
+
+
+def plugin_types(params: object) -> tuple[str, ...]:
+    """The names in ``plugin_type``, a comma list; none for null, absent and an empty string."""
+    if params is None or params == "":
+        return ()
+    content = _object(params) if isinstance(params, str) else params
+    if not isinstance(content, dict):
+        raise PluginParamsInvalid(f"{show(params)} is neither an object nor a string that holds one")
+    names = content.get("plugin_type", "")
+    if not isinstance(names, str):
+        raise PluginParamsInvalid(f"plugin_type: {show(names)} is not a string")
+    return tuple(name.strip() for name in names.split(",") if name.strip())
+
+
+def _object(text: str) -> object:
+    try:
+        content: object = json.loads(text)
+    except ValueError:
+        return None
+    return content

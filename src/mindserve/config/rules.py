@@ -1,0 +1,147 @@
+"""Rules between the keys of a config, and those between a key and the machine it is read on.
+
+A bound of a single key is not here: it stands in ``spec/config.schema.yaml``.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from mindserve.config._generated import Config
+from mindserve.config.faults import Fault
+from mindserve.config.listen import TlsFiles, listen_addresses
+from mindserve.config.overrides import the_model
+from mindserve.config.paths import model_path, model_path_problem
+from mindserve.config.plugins import PluginParamsInvalid, plugin_types
+from mindserve.config.schema_check import show
+
+_SERVER: Final = "ServerConfig"
+_BACKEND: Final = "BackendConfig"
+_DEPLOY: Final = "BackendConfig.ModelDeployConfig"
+_MODEL: Final = "BackendConfig.ModelDeployConfig.ModelConfig[0]"
+
+
+class _Rule(msgspec.Struct, frozen=True):
+    check: Callable[[Config, Path], Iterator[Fault]]
+    reads: tuple[str, ...]
+    """Beginnings of the paths it compares: it stays silent when one of them is at fault already."""
+
+
+def check_rules(config: Config, base: Path, known: Sequence[Fault]) -> list[Fault]:
+    """Faults beyond those ``known``. ``base`` is where relative paths start."""
+    return [
+        fault
+        for rule in _RULES
+        if not any(other.path.startswith(rule.reads) for other in known)
+        for fault in rule.check(config, base)
+    ]
+
+
+def _addresses(config: Config, base: Path) -> Iterator[Fault]:
+    server = config.server_config
+    for key, address in (("ipAddress", server.ip_address), ("managementIpAddress", server.management_ip_address)):
+        if address is None:
+            continue
+        try:
+            parsed = ipaddress.ip_address(address)
+        except ValueError:
+            yield Fault(f"{_SERVER}.{key}", f"{show(address)} is not an IPv4 or IPv6 address")
+            continue
+        if parsed.is_unspecified and not server.allow_all_zero_ip_listening:
+            problem = f"{show(address)} listens on every network: that takes allowAllZeroIpListening: true"
+            yield Fault(f"{_SERVER}.{key}", problem)
+
+
+def _tls(config: Config, base: Path) -> Iterator[Fault]:
+    seen: set[str] = set()
+    for listen in listen_addresses(config, base):
+        if listen.tls is not None and listen.tls.prefix not in seen:
+            seen.add(listen.tls.prefix)
+            yield from _tls_of(listen.tls)
+
+
+def _tls_of(tls: TlsFiles) -> Iterator[Fault]:
+    for key, file in (("Cert", tls.cert), ("Pk", tls.key)):
+        if file is None:
+            yield Fault(f"{_SERVER}.{tls.prefix}{key}", "is needed because httpsEnabled is true")
+        elif not file.is_file():
+            yield Fault(f"{_SERVER}.{tls.prefix}{key}", f"there is no file {file}")
+    for key, files in (("CaFile", tls.ca), ("CrlFiles", tls.crl)):
+        for number, file in enumerate(files):
+            if not file.is_file():
+                yield Fault(f"{_SERVER}.{tls.prefix}{key}[{number}]", f"there is no file {file}")
+    if tls.crl and not tls.ca:
+        yield Fault(
+            f"{_SERVER}.{tls.prefix}CrlFiles", f"needs {tls.prefix}CaFile: without it clients show no certificate"
+        )
+
+
+def _devices(config: Config, base: Path) -> Iterator[Fault]:
+    backend = config.backend_config
+    sets, world_size = backend.npu_device_ids, the_model(config).world_size
+    path = f"{_BACKEND}.npuDeviceIds"
+    if sets and len(sets) != backend.model_instance_number:
+        yield Fault(path, f"has {len(sets)} lists, modelInstanceNumber is {backend.model_instance_number}")
+    for number, devices in enumerate(sets):
+        if world_size is not None and len(devices) != world_size:
+            yield Fault(f"{path}[{number}]", f"has {len(devices)} devices, worldSize is {world_size}")
+        for device in devices:
+            if device < 0:
+                yield Fault(f"{path}[{number}]", f"{device} is below the minimum 0")
+    for device, count in Counter(device for devices in sets for device in devices).items():
+        if count > 1:
+            yield Fault(path, f"device {device} stands {count} times in it")
+
+
+def _names(config: Config, base: Path) -> Iterator[Fault]:
+    model_name = the_model(config).model_name
+    taken = {model_name}
+    for number, module in enumerate(config.backend_config.model_deploy_config.lora_modules):
+        path = f"{_DEPLOY}.LoraModules[{number}]"
+        if module.name in taken:
+            yield Fault(f"{path}.name", f"{show(module.name)} is the name of another model")
+        taken.add(module.name)
+        if module.base_model_name is not None and model_name is not None and module.base_model_name != model_name:
+            yield Fault(f"{path}.baseModelName", f"{show(module.base_model_name)} is not served, {show(model_name)} is")
+
+
+def _memory(config: Config, base: Path) -> Iterator[Fault]:
+    if the_model(config).npu_mem_size == 0:
+        yield Fault(f"{_MODEL}.npuMemSize", "0 leaves no room for keys and values: -1 takes what there is")
+
+
+def _plugins(config: Config, base: Path) -> Iterator[Fault]:
+    try:
+        plugin_types(the_model(config).plugin_params)
+    except PluginParamsInvalid as error:
+        yield Fault(f"{_MODEL}.plugin_params", str(error))
+
+
+def _weights(config: Config, base: Path) -> Iterator[Fault]:
+    model = the_model(config)
+    path = model_path(config, base)
+    problem = model_path_problem(path, model.backend_type) if path is not None else None
+    if path is None and model.backend_type == "scripted":
+        problem = "the scripted engine needs a script here"
+    if problem is not None:
+        yield Fault(f"{_MODEL}.modelWeightPath", problem)
+
+
+_RULES: Final = (
+    _Rule(
+        _addresses,
+        (f"{_SERVER}.ipAddress", f"{_SERVER}.managementIpAddress", f"{_SERVER}.allowAllZeroIpListening"),
+    ),
+    _Rule(_tls, (f"{_SERVER}.https", f"{_SERVER}.tls", f"{_SERVER}.management", f"{_SERVER}.metrics")),
+    _Rule(_devices, (f"{_BACKEND}.npuDeviceIds", f"{_BACKEND}.modelInstanceNumber", f"{_MODEL}.worldSize")),
+    _Rule(_names, (f"{_DEPLOY}.LoraModules", f"{_MODEL}.modelName")),
+    _Rule(_memory, (f"{_MODEL}.npuMemSize",)),
+    _Rule(_plugins, (f"{_MODEL}.plugin_params",)),
+    _Rule(_weights, (f"{_MODEL}.modelWeightPath", f"{_MODEL}.backendType")),
+)

@@ -1,0 +1,113 @@
+"""Checking values against the schema, through the models generated from it, without stopping at the first fault."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from mindserve.config._generated import Config
+from mindserve.config.faults import Fault, join_path
+
+_MAX_VALUE_CHARACTERS: Final = 80
+
+
+class Checked(msgspec.Struct, frozen=True):
+    """A config and what was wrong with it. Where a value was at fault its default stands."""
+
+    config: Config
+    faults: tuple[Fault, ...]
+
+
+def check_schema(raw: dict[str, object]) -> Checked:
+    """Check all values; take each faulty one out and check again, since a faulty list hides the faults in its items."""
+    rest: Any = copy.deepcopy(raw)
+    faults: dict[str, Fault] = {}
+    while True:
+        try:
+            config = Config.model_validate(rest)
+        except ValidationError as error:
+            for detail in error.errors(include_url=False):
+                fault = _fault(detail)
+                faults.setdefault(fault.path, fault)
+            _take_out(rest, error.errors(include_url=False))
+        else:
+            return Checked(config, tuple(sorted(faults.values(), key=lambda fault: fault.path)))
+
+
+def _take_out(rest: Any, details: Sequence[ErrorDetails]) -> None:
+    for detail in details:
+        location = detail["loc"]
+        if detail["type"] == "too_long":
+            del _at(rest, location)[detail["ctx"]["max_length"] :]
+        else:  # for a missing key the object that lacks it goes, for an item of a list the whole list
+            _remove(rest, location[:-1] if detail["type"] == "missing" else location)
+
+
+def _remove(rest: Any, location: Sequence[str | int]) -> None:
+    while location and isinstance(location[-1], int):
+        location = location[:-1]
+    try:
+        del _at(rest, location[:-1])[location[-1]]
+    except (KeyError, IndexError):  # another fault has already taken it out
+        return
+
+
+def _at(rest: Any, location: Sequence[str | int]) -> Any:
+    for part in location:
+        rest = rest[part]
+    return rest
+
+
+def _fault(detail: ErrorDetails) -> Fault:
+    return Fault(join_path(detail["loc"]), _problem(detail))
+
+
+_TYPES: Final = {
+    "int_type": "an integer",
+    "string_type": "a string",
+    "bool_type": "true or false",
+    "list_type": "an array",
+    "model_type": "an object",
+}
+
+
+def _problem(detail: ErrorDetails) -> str:
+    """The fault in our words; pydantic's stand in for kinds that the schema does not use today."""
+    context: dict[str, Any] = detail.get("ctx") or {}
+    value = show(detail["input"])
+    if detail["type"] in _TYPES:
+        if detail["input"] is None:
+            return f"null is not {_TYPES[detail['type']]}: leave the key out for the default"
+        return f"{value} is not {_TYPES[detail['type']]}"
+    match detail["type"]:
+        case "missing":
+            return "is mandatory"
+        case "greater_than_equal":
+            return f"{value} is below the minimum {context['ge']}"
+        case "less_than_equal":
+            return f"{value} is above the maximum {context['le']}"
+        case "multiple_of":
+            return f"{value} is not a multiple of {context['multiple_of']}"
+        case "literal_error":
+            return f"{value} is not one of {context['expected']}"
+        case "string_too_short":
+            return f"{value} is shorter than {context['min_length']} characters"
+        case "string_too_long":
+            return f"{value} is longer than {context['max_length']} characters"
+        case "string_pattern_mismatch":
+            return f"{value} does not match {context['pattern']}"
+        case "too_long":
+            return f"has {len(detail['input'])} items, the maximum is {context['max_length']}"
+    return f"{detail['msg']} (received {value})"
+
+
+def show(value: object) -> str:
+    """A value as it stands in the file, shortened."""
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= _MAX_VALUE_CHARACTERS else text[: _MAX_VALUE_CHARACTERS - 1] + "…"
