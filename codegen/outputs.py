@@ -1,0 +1,103 @@
+"""Which files follow from the spec, and keeping the tree equal to them."""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass
+from pathlib import Path
+
+from codegen import defaults, models, operations, reference, rules
+from codegen.diagnostics import SpecRefused
+from codegen.document import Document, load
+from codegen.profile import lint
+from codegen.profile.traceability import vocabulary
+from codegen.stamp import MARKER, as_comment, as_markdown, header
+
+API = Path("src/mindserve/api/_generated")
+REFERENCE = Path("spec/docs/reference.md")
+SPEC = Path("spec/openapi.yaml")
+_DIFF_LINES = 12
+_PYTHON = {"models.py": models, "rules.py": rules, "operations.py": operations, "defaults.py": defaults}
+_PACKAGE_DOCSTRING = '"""The contract as code: msgspec and the standard library only."""\n'
+
+
+@dataclass(frozen=True, slots=True)
+class Drift:
+    """A file that is not what the spec gives: `kind` is missing, stray or changed, `diff` its first lines."""
+
+    path: Path
+    kind: str
+    diff: tuple[str, ...] = ()
+
+
+class HandWritten(Exception):
+    """A file stands where a generated one belongs; it is never overwritten."""
+
+
+def generate(spec: Path) -> dict[Path, str]:
+    """Path inside the repository -> content, for everything that follows from `spec`; raises `SpecRefused`."""
+    document = load(spec)
+    faults = lint(document.data, vocabulary(spec))
+    if faults:
+        raise SpecRefused(faults)
+    lines = header(document, SPEC.as_posix())
+    comment = as_comment(lines)
+    made = {API / "__init__.py": f"{comment}{_PACKAGE_DOCSTRING}"}
+    for name, module in _PYTHON.items():
+        made[API / name] = f"{comment}\n{module.generate(document.data)}"
+    made |= _served_copies(document, comment)
+    made[REFERENCE] = as_markdown(lines) + reference.generate(document.data)
+    return made
+
+
+def _served_copies(document: Document, comment: str) -> dict[Path, str]:
+    return {
+        API / "openapi.yaml": f"{comment}\n{document.text}",
+        API / "openapi.json": f"{document.as_json()}\n",
+    }
+
+
+def compare(root: Path, made: dict[Path, str]) -> list[Drift]:
+    """What differs below `root`, files that nobody generates any more included."""
+    drifts = []
+    for path, content in made.items():
+        target = root / path
+        if not target.is_file():
+            drifts.append(Drift(path, "missing"))
+        elif (found := target.read_text(encoding="utf-8")) != content:
+            drifts.append(Drift(path, "changed", _diff(found, content, path)))
+    return drifts + [Drift(path, "stray") for path in _strays(root, made)]
+
+
+def _strays(root: Path, made: dict[Path, str]) -> list[Path]:
+    files = (root / API).rglob("*") if (root / API).is_dir() else []
+    found = [path.relative_to(root) for path in files if path.is_file() and "__pycache__" not in path.parts]
+    return sorted(set(found) - set(made))
+
+
+def _diff(found: str, content: str, path: Path) -> tuple[str, ...]:
+    before, after = f"{path} (as it is)", f"{path} (from the spec)"
+    lines = list(difflib.unified_diff(found.splitlines(), content.splitlines(), before, after, lineterm="", n=0))
+    shown = [line if len(line) <= 160 else f"{line[:157]}..." for line in lines[:_DIFF_LINES]]
+    return (*shown, f"... {len(lines) - _DIFF_LINES} more lines") if len(lines) > _DIFF_LINES else tuple(shown)
+
+
+def write(root: Path, made: dict[Path, str]) -> list[Drift]:
+    """Make the tree below `root` equal to `made` and say what was different; raises `HandWritten` before any change."""
+    drifts = compare(root, made)
+    for drift in drifts:
+        if drift.kind != "missing" and not _is_ours(root / drift.path):
+            raise HandWritten(f"{drift.path} was not written by the generator; move it out of the way")
+    for drift in drifts:
+        target = root / drift.path
+        if drift.kind == "stray":
+            target.unlink()
+            continue
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(made[drift.path], encoding="utf-8")
+    return drifts
+
+
+def _is_ours(target: Path) -> bool:
+    """JSON has no comments: the copy of the spec is known by its name."""
+    return target.name == "openapi.json" or MARKER in target.read_text(encoding="utf-8")[:400]
