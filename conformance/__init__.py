@@ -1,0 +1,1 @@
+"""Conformance cases: what a server of this API must accept and refuse. Imports nothing of ``src``."""
