@@ -36,7 +36,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m codegen", description="Generate everything that follows from spec/")
+    parser = argparse.ArgumentParser(
+        prog="python -m codegen", description="Generate everything that follows from spec/"
+    )
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 when a file differs from the spec")
     parser.add_argument("--spec", type=Path, default=_ROOT / SPEC, help="the OpenAPI document")
     parser.add_argument("--out", type=Path, default=_ROOT, metavar="ROOT", help="the tree to write into")

@@ -45,14 +45,15 @@ def generate(spec: Path) -> dict[Path, str]:
     made = {API / "__init__.py": f"{comment}{_PACKAGE_DOCSTRING}"}
     for name, module in _PYTHON.items():
         made[API / name] = f"{comment}\n{module.generate(document.data)}"
-    made |= _served_copies(document, comment)
-    made[REFERENCE] = as_markdown(lines) + reference.generate(document.data)
+    made |= _served_copies(document)
+    made[REFERENCE] = as_markdown(lines) + "\n" + reference.generate(document.data)
     return made
 
 
-def _served_copies(document: Document, comment: str) -> dict[Path, str]:
+def _served_copies(document: Document) -> dict[Path, str]:
+    """Byte for byte the source, and the same value as JSON: what the server publishes has no header of ours."""
     return {
-        API / "openapi.yaml": f"{comment}\n{document.text}",
+        API / "openapi.yaml": document.text,
         API / "openapi.json": f"{document.as_json()}\n",
     }
 
@@ -99,5 +100,5 @@ def write(root: Path, made: dict[Path, str]) -> list[Drift]:
 
 
 def _is_ours(target: Path) -> bool:
-    """JSON has no comments: the copy of the spec is known by its name."""
-    return target.name == "openapi.json" or MARKER in target.read_text(encoding="utf-8")[:400]
+    """The served copies carry no header; they are known by their names in a directory that holds nothing by hand."""
+    return target.name in ("openapi.yaml", "openapi.json") or MARKER in target.read_text(encoding="utf-8")[:400]

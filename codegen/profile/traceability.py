@@ -38,8 +38,10 @@ def _words(path: Path, pattern: str) -> frozenset[str] | None:
 
 def check_site(site: Site, *, is_on_the_wire: bool) -> Iterator[Diagnostic]:
     """A12: a property that travels names its document line or an interpretation."""
-    if is_on_the_wire and site.position is Position.PROPERTY and not {"x-doc-ref", "x-interpretation"} & set(
-        site.schema
+    if (
+        is_on_the_wire
+        and site.position is Position.PROPERTY
+        and not {"x-doc-ref", "x-interpretation"} & set(site.schema)
     ):
         yield Diagnostic(site.pointer, "A12", "a field names its `x-doc-ref` (document line) or `x-interpretation`")
 
