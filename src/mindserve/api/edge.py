@@ -36,7 +36,7 @@ class EdgeApp(Litestar):
         from_client = headers.get(REQUEST_HEADER.lower().encode())
         identifier = request_uuid(from_client.decode("latin-1") if from_client else None)
         # A copy: the server still sees HEAD in its own scope and drops the body itself.
-        inner = {
+        inner: Any = {
             **scope,
             "path": normal_path(scope["path"]),
             "method": "GET" if scope["method"] == "HEAD" else scope["method"],

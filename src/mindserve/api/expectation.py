@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from decimal import Decimal
 from typing import Any, Final
 
 Schema = dict[str, Any]
@@ -58,10 +59,10 @@ class Expectations:
             for key in schema["$ref"].removeprefix("#/").split("/"):
                 target = target[key]
             schema = target
-        unions = [*schema.get("oneOf", ()), *schema.get("anyOf", ()), *schema.get("allOf", ())]
-        for member in unions:
+        members = [*schema.get("oneOf", ()), *schema.get("anyOf", ())]
+        for member in members:
             yield from self._branches(member)
-        if not unions:
+        if not members:
             yield from _single_types(schema)
 
     def _below(self, schema: Schema, step: str | int) -> Iterator[Schema]:
@@ -73,7 +74,8 @@ class Expectations:
         """The branches whose constant properties (role, type) are those of ``value``, if there are such."""
         if not isinstance(value, dict) or len(schemas) == 1:
             return schemas
-        return [schema for schema in schemas if self._tags_agree(schema, value)] or schemas
+        objects = [schema for schema in schemas if "properties" in schema] or schemas
+        return [schema for schema in objects if self._tags_agree(schema, value)] or objects
 
     def _tags_agree(self, schema: Schema, value: dict[str, object]) -> bool:
         for name, member in schema.get("properties", {}).items():
@@ -120,7 +122,7 @@ def _range(schema: Schema) -> str:
         return f" between {number_text(least)} and {number_text(most)}"
     bounds = [("greater than", above), ("at least", least), ("less than", below), ("at most", most)]
     parts = [f"{words} {number_text(bound)}" for words, bound in bounds if bound is not None]
-    return " " + " and ".join(parts) if parts else ""
+    return f", {' and '.join(parts)}" if parts else ""
 
 
 def _size(least: int, most: int | None, unit: str) -> str:
@@ -142,5 +144,7 @@ def shown(value: object, limit: int = 64) -> str:
         return "an object"
     if isinstance(value, Sequence) and not isinstance(value, str):
         return f"a list of {len(value)} items" if len(value) != 1 else "a list of 1 item"
+    if isinstance(value, Decimal):
+        return str(value)[:limit]
     text = json.dumps(value[: limit + 1] if isinstance(value, str) else value, ensure_ascii=False)
     return text if len(text) <= limit else f"{text[:limit]}…"
