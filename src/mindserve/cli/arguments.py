@@ -1,0 +1,54 @@
+"""The words of the command line."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from importlib.metadata import version
+from pathlib import Path
+from typing import Final
+
+from mindserve_engine.registry import engine_names
+
+CONFIG_VARIABLE: Final = "MIES_CONFIG_JSON_PATH"
+"""MindIE's variable for the place of config.json."""
+
+_DTYPES: Final = ("auto", "int4", "bfloat16", "float16", "float32")
+
+
+def parse_arguments(words: list[str] | None) -> argparse.Namespace:
+    """``words`` without the program's name; ``None``: those of the process. Exits with 2 on words it does not know."""
+    parser = argparse.ArgumentParser(prog="mindserve", description="Serves chat completions as MindIE documents them.")
+    parser.add_argument("--version", action="version", version=f"mindserve {version('mindserve')}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    _add_serve(commands.add_parser("serve", help="serve a model (without arguments: the default one)"))
+    check = commands.add_parser("check-config", help="tell everything that is wrong with a config.json")
+    check.add_argument("file", type=Path, metavar="FILE")
+    commands.add_parser("fetch", help="download the default model into the user's cache and print its path")
+    spec = commands.add_parser("spec", help="print the OpenAPI document")
+    spec.add_argument("--json", action="store_true", help="as JSON instead of YAML")
+    return parser.parse_args(words)
+
+
+def _add_serve(parser: argparse.ArgumentParser) -> None:
+    default_config = os.environ.get(CONFIG_VARIABLE) or None
+    parser.add_argument(
+        "--config",
+        type=Path,
+        metavar="config.json",
+        default=Path(default_config) if default_config else None,
+        help=f"MindIE's configuration file (default: ${CONFIG_VARIABLE}); the options below win over it",
+    )
+    parser.add_argument("--model", type=Path, metavar="DIR|FILE.gguf", help="weights (scripted engine: a script)")
+    parser.add_argument("--model-name", metavar="NAME", help="name of the model in requests")
+    parser.add_argument("--engine", choices=engine_names(), help="what runs the model")
+    parser.add_argument("--dtype", choices=_DTYPES, help="how weights are held")
+    parser.add_argument("--host", help="address to listen on")
+    parser.add_argument("--port", type=_port, help="port to listen on; 0 takes a free one")
+    parser.add_argument("--log-level", choices=("debug", "info", "warning", "error"), help="least level that is logged")
+
+
+def _port(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and int(text) <= 65535):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port (0 to 65535)")
+    return int(text)

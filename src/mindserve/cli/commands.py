@@ -1,0 +1,67 @@
+"""What each command does."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable
+from typing import Final
+
+from rich.console import Console
+
+from mindserve.api.contract import openapi_json, openapi_yaml
+from mindserve.cli.default_model import SMOLLM2, cache_folder, fetch_model
+from mindserve.cli.start import check_tls, start
+from mindserve.config.load import LoadedConfig, load_config
+from mindserve.config.overrides import Overrides
+
+
+def _serve(arguments: argparse.Namespace) -> int:
+    overrides = Overrides(
+        model=arguments.model,
+        model_name=arguments.model_name,
+        engine=arguments.engine,
+        dtype=arguments.dtype,
+        host=arguments.host,
+        port=arguments.port,
+    )
+    loaded = load_config(arguments.config, overrides, os.environ)
+    _write_notes(loaded)
+    return start(loaded, log_level=arguments.log_level)
+
+
+def _check_config(arguments: argparse.Namespace) -> int:
+    loaded = load_config(arguments.file, Overrides(), os.environ)
+    check_tls(loaded)
+    _write_notes(loaded)
+    _write(f"{arguments.file}: no faults")
+    return 0
+
+
+def _fetch(arguments: argparse.Namespace) -> int:
+    _write(str(fetch_model(SMOLLM2, cache_folder(os.environ), Console(stderr=True))))
+    return 0
+
+
+def _spec(arguments: argparse.Namespace) -> int:
+    document = openapi_json() if arguments.json else openapi_yaml()
+    _write(document.decode().rstrip("\n"))
+    return 0
+
+
+def _write_notes(loaded: LoadedConfig) -> None:
+    for note in loaded.notes:
+        print(f"note: {note}", file=sys.stderr)  # noqa: T201 - the command line talks to people
+
+
+def _write(text: str) -> None:
+    print(text, flush=True)  # noqa: T201 - the command line talks to people
+
+
+COMMANDS: Final[dict[str, Callable[[argparse.Namespace], int]]] = {
+    "serve": _serve,
+    "check-config": _check_config,
+    "fetch": _fetch,
+    "spec": _spec,
+}

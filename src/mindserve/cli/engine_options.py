@@ -1,0 +1,49 @@
+"""From a config to the engine's name and options: pure functions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from mindserve.config.load import LoadedConfig
+from mindserve.config.lower import max_waiting
+from mindserve.config.overrides import the_model
+from mindserve_engine.options import EngineOptions
+
+
+class EngineChoice(msgspec.Struct, frozen=True):
+    """Which engine, and how it is set up."""
+
+    name: str
+    """As ``mindserve_engine.registry`` knows it."""
+    options: EngineOptions
+
+
+def choose_engine(loaded: LoadedConfig, weights: Path) -> EngineChoice:
+    """``weights`` is the model's path, the default model's if the config names none."""
+    config = loaded.config
+    model, schedule = the_model(config), config.backend_config.schedule_config
+    backend, deploy = config.backend_config, config.backend_config.model_deploy_config
+    options = EngineOptions(
+        model_path=weights,
+        dtype=model.dtype,
+        num_instances=backend.model_instance_number,
+        max_context=deploy.max_seq_len,
+        max_prompt_tokens=deploy.max_input_token_len,
+        max_batch_size=min(schedule.max_batch_size, schedule.max_prefill_tokens),
+        max_step_tokens=schedule.max_prefill_tokens,
+        max_waiting=max_waiting(loaded),
+        block_size=schedule.cache_block_size,
+        kv_memory_gb=None if model.npu_mem_size == -1 else float(model.npu_mem_size),
+        prefix_cache=schedule.enable_prefix_cache,
+        num_threads=model.num_threads,
+        heartbeat_timeout_s=float(backend.engine_heartbeat_timeout),
+        trust_remote_code=model.trust_remote_code,
+    )
+    return EngineChoice(engine_name(model.backend_type), options)
+
+
+def engine_name(backend_type: str) -> str:
+    """MindIE's backends (atb, torch, ms) are all the native engine here."""
+    return backend_type if backend_type == "scripted" else "native"

@@ -1,0 +1,47 @@
+"""An engine and its tokenizer, started side by side and ready together."""
+
+from __future__ import annotations
+
+import asyncio
+
+from mindserve.cli.engine_options import EngineChoice
+from mindserve.cli.late_tokenizer import LateTokenizer
+from mindserve.cli.tokenizers import load_engine_tokenizer
+from mindserve_engine.interface import Engine, Generation
+from mindserve_engine.types import EngineHealth, EngineInfo, EngineState, EngineStats, GenerationRequest
+
+
+class JointEngine:
+    """Implements ``interface.Engine`` over another engine; not ready before the tokenizer is."""
+
+    def __init__(self, engine: Engine, tokenizer: LateTokenizer, choice: EngineChoice) -> None:
+        self._engine = engine
+        self._tokenizer = tokenizer
+        self._choice = choice
+
+    async def start(self) -> None:
+        """Raises ``EngineError`` or ``StartupError``, whichever part fails first."""
+        loading = asyncio.create_task(asyncio.to_thread(load_engine_tokenizer, self._choice))
+        starting = asyncio.create_task(self._engine.start())
+        for part in asyncio.as_completed([loading, starting]):
+            await part
+        self._tokenizer.set(loading.result())
+
+    @property
+    def info(self) -> EngineInfo:
+        return self._engine.info
+
+    async def admit(self, request: GenerationRequest) -> Generation:
+        return await self._engine.admit(request)
+
+    def health(self) -> EngineHealth:
+        health = self._engine.health()
+        if health.state is EngineState.READY and not self._tokenizer.is_set:
+            return EngineHealth(state=EngineState.LOADING, reason="loading the tokenizer")
+        return health
+
+    def stats(self) -> EngineStats:
+        return self._engine.stats()
+
+    async def close(self) -> None:
+        await self._engine.close()

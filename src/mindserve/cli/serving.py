@@ -1,0 +1,115 @@
+"""The server process, from sockets that are bound to the exit code."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Final
+
+import msgspec
+from rich.console import Console
+
+from mindserve.api.app import create_app
+from mindserve.api.lifecycle import Lifecycle
+from mindserve.cli.engine_options import EngineChoice
+from mindserve.cli.joint_start import JointEngine
+from mindserve.cli.late_tokenizer import LateTokenizer
+from mindserve.cli.planes import Plane, PlaneServer, plane_servers
+from mindserve.cli.progress import progress_step
+from mindserve.cli.ready import ready_lines
+from mindserve.cli.signals import StopSignals
+from mindserve.config.settings import ServeSettings
+from mindserve.errors import StartupError
+from mindserve_engine.interface import Engine, EngineError
+from mindserve_engine.registry import create_engine
+
+_LOG: Final = logging.getLogger(__name__)
+_LOOK_EVERY_S: Final = 0.2
+_CLOSE_TIMEOUT_S: Final = 10.0
+"""Time the engine gets to free the device; its process ends with this one anyway."""
+
+
+class ServingPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """All that was decided before the event loop runs."""
+
+    settings: ServeSettings
+    engine: EngineChoice
+    planes: tuple[Plane, ...]
+    """The business plane first."""
+    access_log: bool = False
+
+
+async def run_server(plan: ServingPlan, console: Console) -> int:
+    """Serve until a signal; returns the exit code. Health answers from the start, while the model loads.
+
+    Raises ``StartupError`` when the engine or the tokenizer cannot start.
+    """
+    signals = StopSignals()
+    tokenizer = LateTokenizer()
+    engine = JointEngine(create_engine(plan.engine.name, plan.engine.options), tokenizer, plan.engine)
+    app = create_app(engine=engine, tokenizer=tokenizer, settings=plan.settings)
+    servers = plane_servers(plan.planes, app, plan.settings)
+    serving = [
+        asyncio.create_task(server.serve(sockets=[plane.bound]))
+        for server, plane in zip(servers, plan.planes, strict=True)
+    ]
+    try:
+        if await _became_ready(engine, signals, console):
+            print(*ready_lines(plan.planes, plan.settings, engine.info), sep="\n", flush=True)  # noqa: T201 - to a person
+            await signals.stop.wait()
+            await _drain(app.state.lifecycle, signals)
+    finally:
+        for server in servers:
+            server.stop(force=signals.force.is_set())
+        await asyncio.gather(*serving)
+        await _close(engine)
+    return signals.exit_code
+
+
+async def _became_ready(engine: Engine, signals: StopSignals, console: Console) -> bool:
+    """Start the engine; False: a signal came first. Raises ``StartupError``."""
+    starting = asyncio.create_task(engine.start())
+    watching = asyncio.create_task(_show_loading(engine, console))
+    stopped = asyncio.create_task(signals.stop.wait())
+    try:
+        await asyncio.wait({starting, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        if not starting.done():
+            return False
+        await starting
+    except EngineError as error:
+        raise StartupError(str(error)) from error
+    finally:
+        await _cancel(starting, watching, stopped)
+    return True
+
+
+async def _show_loading(engine: Engine, console: Console) -> None:
+    with progress_step(console, "loading the model") as step:
+        while True:
+            health = engine.health()
+            step.update(health.progress, health.reason)
+            await asyncio.sleep(_LOOK_EVERY_S)
+
+
+async def _drain(lifecycle: Lifecycle, signals: StopSignals) -> None:
+    """Let running requests end, up to the drain timeout or the second signal."""
+    draining = asyncio.create_task(lifecycle.drain())
+    forced = asyncio.create_task(signals.force.wait())
+    try:
+        await asyncio.wait({draining, forced}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        await _cancel(draining, forced)
+
+
+async def _cancel(*tasks: asyncio.Task[object]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _close(engine: Engine) -> None:
+    try:
+        async with asyncio.timeout(_CLOSE_TIMEOUT_S):
+            await engine.close()
+    except TimeoutError:
+        _LOG.warning("the engine did not close in time")

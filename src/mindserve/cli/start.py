@@ -1,0 +1,71 @@
+"""From a checked config to a running server: everything that can fail quickly is tried before anything slow."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import resource
+import ssl
+from pathlib import Path
+
+import uvloop
+from rich.console import Console
+
+from mindserve.cli.default_model import SMOLLM2, cache_folder, fetch_model
+from mindserve.cli.engine_options import choose_engine
+from mindserve.cli.planes import Plane
+from mindserve.cli.serving import ServingPlan, run_server
+from mindserve.cli.sockets import bind_all
+from mindserve.cli.tls import server_context
+from mindserve.config.listen import Listen, listen_addresses
+from mindserve.config.load import LoadedConfig
+from mindserve.config.lower import serve_settings
+from mindserve.config.paths import model_path
+from mindserve.observe.logs import set_up_logging
+
+
+def start(loaded: LoadedConfig, *, log_level: str | None) -> int:
+    """Serve until a signal ends it; returns the exit code. Raises ``StartupError``."""
+    console = Console(stderr=True)
+    set_up_logging(level=log_level or _log_level(loaded))
+    _raise_file_limit()
+    addresses = listen_addresses(loaded.config, loaded.base)
+    contexts = tls_contexts(addresses)
+    sockets = bind_all(addresses)
+    try:
+        plan = ServingPlan(
+            settings=serve_settings(loaded),
+            engine=choose_engine(loaded, _weights(loaded, console)),
+            planes=tuple(map(Plane, addresses, sockets, contexts)),
+            access_log=loaded.config.log_config.access_log_enabled,
+        )
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            return runner.run(run_server(plan, console))
+    finally:
+        for bound in sockets:
+            bound.close()
+
+
+def check_tls(loaded: LoadedConfig) -> None:
+    """Read the TLS files as ``start`` would. Raises ``StartupError``."""
+    tls_contexts(listen_addresses(loaded.config, loaded.base))
+
+
+def tls_contexts(addresses: tuple[Listen, ...]) -> list[ssl.SSLContext | None]:
+    return [None if address.tls is None else server_context(address.tls) for address in addresses]
+
+
+def _weights(loaded: LoadedConfig, console: Console) -> Path:
+    path = model_path(loaded.config, loaded.base)
+    return path if path is not None else fetch_model(SMOLLM2, cache_folder(os.environ), console)
+
+
+def _log_level(loaded: LoadedConfig) -> str:
+    level = loaded.config.log_config.dynamic_log_level.upper()
+    return {"": "INFO", "WARN": "WARNING"}.get(level, level)
+
+
+def _raise_file_limit() -> None:
+    """Each connection is an open file, and the usual soft limit of 1024 is less than maxLinkNum may ask for."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
