@@ -1,0 +1,39 @@
+"""Turns a schedule into the flattened batch the runner works on."""
+
+from __future__ import annotations
+
+from mindserve_engine.native.batch import SampleRow, StepBatch
+from mindserve_engine.native.scheduler import Schedule
+from mindserve_engine.native.sequence import Sequence
+
+
+def flatten(schedule: Schedule, block_size: int) -> StepBatch:
+    """The step's tokens, sequence after sequence; those whose last token is among them are sampled."""
+    batch = StepBatch()
+    for row, (sequence, num_tokens) in enumerate(schedule.items()):
+        start, end = sequence.num_computed, sequence.num_computed + num_tokens
+        block_ids = sequence.block_ids
+        batch.token_ids += sequence.token_ids[start:end]
+        batch.positions += range(start, end)
+        batch.slots += [
+            block_ids[position // block_size] * block_size + position % block_size for position in range(start, end)
+        ]
+        batch.query_ends.append(len(batch.token_ids))
+        batch.kv_lengths.append(end)
+        batch.block_tables.append(block_ids)
+        if end == len(sequence.token_ids):
+            batch.samples.append(_sample_row(sequence, row))
+    return batch
+
+
+def _sample_row(sequence: Sequence, row: int) -> SampleRow:
+    request = sequence.request
+    return SampleRow(
+        sequence_id=sequence.sequence_id,
+        row=row,
+        params=request.sampling,
+        index=sequence.index,
+        position=len(sequence.output_token_ids),
+        prompt_token_ids=request.prompt_token_ids,
+        output_token_ids=sequence.output_token_ids,
+    )

@@ -1,0 +1,98 @@
+"""Which blocks a sequence's keys and values live in, and which of them it can take over from earlier sequences.
+
+A full block is known by the hash of its tokens, of everything before them and of the sequence's ``cache_key``; equal
+hashes mean equal keys and values. The hash is cryptographic: a collision would show one user another's prompt.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from array import array
+
+from mindserve_engine.native.block_pool import BlockPool
+from mindserve_engine.native.sequence import Sequence
+
+
+class KvCache:
+    """Block tables of the sequences over one ``BlockPool``."""
+
+    def __init__(self, pool: BlockPool, *, block_size: int, prefix_cache: bool) -> None:
+        self.pool = pool
+        self.block_size = block_size
+        self.num_query_tokens = 0
+        """Prompt tokens looked up in the prefix cache so far."""
+        self.num_hit_tokens = 0
+        self._prefix_cache = prefix_cache
+
+    def open(self, sequence: Sequence, *, num_spare: int) -> bool:
+        """Give a waiting sequence blocks for all its tokens, cached ones where there are.
+
+        False, and nothing changed, when that would leave fewer than ``num_spare`` blocks free.
+        """
+        hits = self._find_prefix(sequence)
+        num_new = self._num_blocks(len(sequence.token_ids)) - len(hits)
+        num_taken = num_new + sum(self.pool.is_free(block_id) for block_id in hits)
+        if num_taken + num_spare > self.pool.num_free:
+            return False
+        for block_id in hits:  # before allocating: a free cached block would be given away
+            self.pool.share(block_id)
+        sequence.block_ids = hits + [self.pool.allocate() for _ in range(num_new)]
+        sequence.num_computed = len(hits) * self.block_size
+        sequence.num_published = len(hits)
+        if sequence.num_cached_tokens is None:
+            self._count(sequence)
+        return True
+
+    def grow(self, sequence: Sequence) -> bool:
+        """Make room for the sequence's newest token. False, and nothing changed, when no block is free."""
+        if len(sequence.token_ids) > len(sequence.block_ids) * self.block_size:
+            if not self.pool.num_free:
+                return False
+            sequence.block_ids.append(self.pool.allocate())
+        return True
+
+    def publish(self, sequence: Sequence) -> None:
+        """Let others share the blocks that have become full."""
+        num_full = sequence.num_computed // self.block_size
+        if self._prefix_cache and num_full > sequence.num_published:
+            self._hash_blocks(sequence, num_full)
+            for number in range(sequence.num_published, num_full):
+                self.pool.publish(sequence.block_ids[number], sequence.block_hashes[number])
+            sequence.num_published = num_full
+
+    def close(self, sequence: Sequence) -> None:
+        """Take the sequence's blocks back; nothing of it counts as computed any more."""
+        self.pool.release(sequence.block_ids)
+        sequence.block_ids = []
+        sequence.num_computed = sequence.num_published = 0
+
+    def _count(self, sequence: Sequence) -> None:
+        sequence.num_cached_tokens = sequence.num_computed
+        if self._prefix_cache:
+            self.num_query_tokens += len(sequence.token_ids)
+            self.num_hit_tokens += sequence.num_computed
+
+    def _find_prefix(self, sequence: Sequence) -> list[int]:
+        """The longest run of cached blocks, short of the last token: its logits are needed, so it is always run."""
+        hits: list[int] = []
+        if not self._prefix_cache:
+            return hits
+        num_blocks = (len(sequence.token_ids) - 1) // self.block_size
+        self._hash_blocks(sequence, num_blocks)
+        for block_hash in sequence.block_hashes[:num_blocks]:
+            block_id = self.pool.find(block_hash)
+            if block_id is None:
+                break
+            hits.append(block_id)
+        return hits
+
+    def _hash_blocks(self, sequence: Sequence, num_blocks: int) -> None:
+        """Extend the sequence's hash chain to its first ``num_blocks`` blocks."""
+        hashes, size = sequence.block_hashes, self.block_size
+        for number in range(len(hashes), num_blocks):
+            parent = hashes[-1] if hashes else hashlib.blake2b(sequence.cache_key, digest_size=16).digest()
+            tokens = array("I", sequence.token_ids[number * size : (number + 1) * size])
+            hashes.append(hashlib.blake2b(parent + tokens.tobytes(), digest_size=16).digest())
+
+    def _num_blocks(self, num_tokens: int) -> int:
+        return -(-num_tokens // self.block_size)

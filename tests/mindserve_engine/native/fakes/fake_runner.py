@@ -1,0 +1,89 @@
+"""A model without tensors whose every token depends on every earlier one, read back through the block tables.
+
+The state of a token is computed from the states of all tokens before it, which the fake finds in its slots as a real
+model finds keys and values. A wrong table, a block given to two sequences or a false prefix hit changes the output.
+"""
+
+from __future__ import annotations
+
+from mindserve_engine.native.batch import Sampled, StepBatch
+
+VOCAB_SIZE = 1000
+
+
+def next_state(states: list[int], token_id: int) -> int:
+    """The state of ``token_id`` after tokens with these states."""
+    return (sum(states) * 2654435761 + len(states) * 97 + token_id * 7919 + 12345) % 1_000_003
+
+
+def reference(prompt: list[int], num_tokens: int) -> list[int]:
+    """What a model that never forgets and never shares generates."""
+    states: list[int] = []
+    for token_id in prompt:
+        states.append(next_state(states, token_id))
+    output: list[int] = []
+    while len(output) < num_tokens:
+        output.append(states[-1] % VOCAB_SIZE)
+        states.append(next_state(states, output[-1]))
+    return output
+
+
+class FakeRunner:
+    """Implements ``batch.Runner`` and checks everything ``StepBatch`` promises."""
+
+    def __init__(self, num_blocks: int, block_size: int) -> None:
+        self.num_blocks = num_blocks
+        self.block_size = block_size
+        self.remembered: set[int] = set()
+        """Sequences that were sampled and not yet forgotten."""
+        self.batches: list[StepBatch] = []
+        self.failures: dict[int, str] = {}
+        """Sequence ids whose logits are NaN."""
+        self.error: Exception | None = None
+        self._states: list[int | None] = [None] * (num_blocks * block_size)
+
+    def run(self, batch: StepBatch) -> list[Sampled]:
+        self.batches.append(batch)
+        if self.error is not None:
+            raise self.error
+        self._check(batch)
+        rows = {sample.row: sample for sample in batch.samples}
+        begin, results = 0, []
+        for row, end in enumerate(batch.query_ends):
+            state = self._run_row(batch, row, begin, end)
+            begin = end
+            if row in rows:
+                sequence_id = rows[row].sequence_id
+                self.remembered.add(sequence_id)
+                results.append(Sampled(state % VOCAB_SIZE, self.failures.get(sequence_id)))
+        return results
+
+    def forget(self, sequence_id: int) -> None:
+        self.remembered.discard(sequence_id)
+
+    def _run_row(self, batch: StepBatch, row: int, begin: int, end: int) -> int:
+        table = batch.block_tables[row]
+        state = -1
+        for place in range(begin, end):
+            position = batch.positions[place]
+            assert batch.slots[place] == self._slot(table, position)
+            states = [self._states[self._slot(table, earlier)] for earlier in range(position)]
+            assert None not in states, "a slot was read before it was written"
+            state = next_state(states, batch.token_ids[place])
+            self._states[batch.slots[place]] = state
+        assert batch.positions[end - 1] + 1 == batch.kv_lengths[row]
+        return state
+
+    def _slot(self, table: list[int], position: int) -> int:
+        return table[position // self.block_size] * self.block_size + position % self.block_size
+
+    def _check(self, batch: StepBatch) -> None:
+        num_tokens = len(batch.token_ids)
+        assert num_tokens == len(batch.positions) == len(batch.slots) == batch.query_ends[-1] > 0
+        assert len(batch.query_ends) == len(batch.kv_lengths) == len(batch.block_tables)
+        assert len(set(batch.slots)) == num_tokens, "two tokens share a slot"
+        assert [sample.row for sample in batch.samples] == sorted({sample.row for sample in batch.samples})
+        for sample in batch.samples:
+            assert sample.position == len(sample.output_token_ids)
+            last = (sample.prompt_token_ids + sample.output_token_ids)[-1]
+            assert batch.token_ids[batch.query_ends[sample.row] - 1] == last

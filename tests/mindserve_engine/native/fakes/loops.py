@@ -1,0 +1,73 @@
+"""An engine loop over the fake runner, and requests for it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fake_runner import VOCAB_SIZE, FakeRunner
+
+from mindserve_engine.native.loop import EngineLoop, StepResult
+from mindserve_engine.options import EngineOptions
+from mindserve_engine.types import EngineInfo, GenerationRequest, SequenceEvent
+
+
+def fake_info(num_blocks: int, block_size: int, eos: tuple[int, ...] = ()) -> EngineInfo:
+    max_context = num_blocks * block_size
+    return EngineInfo(
+        model_type="fake",
+        vocab_size=VOCAB_SIZE,
+        max_context=max_context,
+        max_prompt_tokens=max_context - 1,
+        eos_token_ids=eos,
+        block_size=block_size,
+        num_blocks=num_blocks,
+    )
+
+
+class FakeClock:
+    """Advances by a millisecond each time it is read."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        self.now += 0.001
+        return self.now
+
+
+class Bench:
+    """A loop whose books are checked after every step."""
+
+    def __init__(
+        self, *, num_blocks: int = 64, block_size: int = 4, eos: tuple[int, ...] = (), **options: object
+    ) -> None:
+        self.runner = FakeRunner(num_blocks, block_size)
+        self.clock = FakeClock()
+        engine_options = EngineOptions(model_path=Path("none"), **options)
+        self.loop = EngineLoop(self.runner, fake_info(num_blocks, block_size, eos), engine_options, self.clock)
+        self.events: dict[str, list[SequenceEvent]] = {}
+
+    def add(self, request: GenerationRequest) -> None:
+        self.loop.add(request, self.clock.now)
+        self.events[request.request_id] = []
+
+    def step(self) -> StepResult:
+        result = self.loop.step()
+        for event in result.events:
+            self.events[event.request_id].append(event)
+        self.loop.check()
+        return result
+
+    def run(self, max_steps: int = 10_000) -> None:
+        for _ in range(max_steps):
+            if not self.loop.has_work:
+                return
+            self.step()
+        raise AssertionError("the requests do not come to their end")
+
+    def output(self, request_id: str) -> list[int]:
+        return [token_id for event in self.events[request_id] for token_id in event.token_ids]
+
+
+def ask(request_id: str, prompt: list[int], max_tokens: int = 8, **fields: object) -> GenerationRequest:
+    return GenerationRequest(request_id=request_id, prompt_token_ids=prompt, max_tokens=max_tokens, **fields)
