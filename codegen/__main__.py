@@ -1,4 +1,4 @@
-"""`python -m codegen [--check] [--spec PATH] [--out ROOT]`: write what follows from the spec, or check that it stands."""
+"""`python -m codegen [--check] [--spec PATH] [--out ROOT]`: write what follows from the spec, or check that it does."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         drifts = write(options.out, made)
     except SpecRefused as refusal:
         for fault in refusal.diagnostics:
-            print(f"{options.spec}: {fault}", file=sys.stderr)
+            print(fault, file=sys.stderr)
         print(f"{len(refusal.diagnostics)} faults; nothing was written", file=sys.stderr)
         return 1
     except HandWritten as obstacle:
@@ -36,11 +36,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m codegen", description="Generate everything that follows from spec/"
-    )
+    parser = argparse.ArgumentParser(prog="python -m codegen", description="Generate what follows from spec/")
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 when a file differs from the spec")
-    parser.add_argument("--spec", type=Path, default=_ROOT / SPEC, help="the OpenAPI document")
+    parser.add_argument(
+        "--spec", type=Path, default=_ROOT / SPEC, help="the OpenAPI document; config.schema.yaml beside it"
+    )
     parser.add_argument("--out", type=Path, default=_ROOT, metavar="ROOT", help="the tree to write into")
     return parser
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -12,9 +12,10 @@ class Diagnostic:
     pointer: str
     code: str
     message: str
+    file: str = ""
 
     def __str__(self) -> str:
-        return f"{self.pointer or '/'}: {self.code}: {self.message}"
+        return f"{self.file}#{self.pointer}: {self.code}: {self.message}"
 
 
 class SpecRefused(Exception):
@@ -23,3 +24,7 @@ class SpecRefused(Exception):
     def __init__(self, diagnostics: list[Diagnostic]) -> None:
         self.diagnostics = sorted(set(diagnostics))
         super().__init__("\n".join(str(item) for item in self.diagnostics))
+
+    def about(self, file: str) -> SpecRefused:
+        """The same faults, each with the name of the file that it lies in."""
+        return SpecRefused([replace(item, file=file) for item in self.diagnostics])

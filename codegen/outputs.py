@@ -6,16 +6,19 @@ import difflib
 from dataclasses import dataclass
 from pathlib import Path
 
-from codegen import defaults, models, operations, reference, rules
-from codegen.diagnostics import SpecRefused
+from codegen import config_models, config_reference, defaults, models, operations, reference, rules
+from codegen.diagnostics import Diagnostic, SpecRefused
 from codegen.document import Document, load
-from codegen.profile import lint
+from codegen.profile import config, lint
 from codegen.profile.traceability import vocabulary
 from codegen.stamp import MARKER, as_comment, as_markdown, header
 
-API = Path("src/mindserve/api/_generated")
-REFERENCE = Path("spec/docs/reference.md")
 SPEC = Path("spec/openapi.yaml")
+REFERENCE = Path("spec/docs/reference.md")
+API = Path("src/mindserve/api/_generated")
+CONFIG_SCHEMA = Path("spec/config.schema.yaml")
+CONFIG_REFERENCE = Path("spec/docs/config.md")
+CONFIG_MODELS = Path("src/mindserve/config/_generated.py")
 _DIFF_LINES = 12
 _PYTHON = {"models.py": models, "rules.py": rules, "operations.py": operations, "defaults.py": defaults}
 _PACKAGE_DOCSTRING = '"""The contract as code: msgspec and the standard library only."""\n'
@@ -35,9 +38,24 @@ class HandWritten(Exception):
 
 
 def generate(spec: Path) -> dict[Path, str]:
-    """Path inside the repository -> content, for everything that follows from `spec`; raises `SpecRefused`."""
-    document = load(spec)
-    faults = lint(document.data, vocabulary(spec))
+    """Path inside the repository -> content, for all that follows from `spec` and the config schema beside it.
+
+    Raises `SpecRefused` with the faults of both.
+    """
+    faults: list[Diagnostic] = []
+    made: dict[Path, str] = {}
+    for path, generator in ((spec, _from_openapi), (spec.with_name(CONFIG_SCHEMA.name), _from_config_schema)):
+        try:
+            made |= generator(load(path))
+        except SpecRefused as refusal:
+            faults += refusal.about(path.name).diagnostics
+    if faults:
+        raise SpecRefused(faults)
+    return made
+
+
+def _from_openapi(document: Document) -> dict[Path, str]:
+    faults = lint(document.data, vocabulary(document.path))
     if faults:
         raise SpecRefused(faults)
     lines = header(document, SPEC.as_posix())
@@ -46,8 +64,19 @@ def generate(spec: Path) -> dict[Path, str]:
     for name, module in _PYTHON.items():
         made[API / name] = f"{comment}\n{module.generate(document.data)}"
     made |= _served_copies(document)
-    made[REFERENCE] = as_markdown(lines) + "\n" + reference.generate(document.data)
+    made[REFERENCE] = f"{as_markdown(lines)}\n{reference.generate(document.data)}"
     return made
+
+
+def _from_config_schema(document: Document) -> dict[Path, str]:
+    faults = config.lint(document)
+    if faults:
+        raise SpecRefused(faults)
+    lines = header(document, CONFIG_SCHEMA.as_posix())
+    return {
+        CONFIG_MODELS: f"{as_comment(lines)}\n{config_models.generate(document.data)}",
+        CONFIG_REFERENCE: f"{as_markdown(lines)}\n{config_reference.generate(document.data)}",
+    }
 
 
 def _served_copies(document: Document) -> dict[Path, str]:

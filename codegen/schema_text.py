@@ -9,6 +9,8 @@ from codegen.document import JsonObject
 from codegen.profile.keywords import is_conditional
 from codegen.sites import UNION_KEYWORDS
 
+_GROUPED_FROM = 10_000
+
 
 def type_text(schema: JsonObject) -> str:
     """`integer`, `list of string`, `[ChatMessage](#chatmessage)`; null is told apart by `admits_null`."""
@@ -86,10 +88,10 @@ def _listed(schema: JsonObject) -> list[str]:
 
 
 def number(value: float) -> str:
-    """As a person writes it: 4,194,304 and 0.000001."""
-    if isinstance(value, int):
-        return f"{value:,}"
-    return f"{value:,.0f}" if value == int(value) else f"{value:.10f}".rstrip("0")
+    """As a person writes it: 1024, 4,194,304 and 0.000001."""
+    if value != int(value):
+        return f"{value:.10f}".rstrip("0")
+    return f"{int(value):,}" if abs(value) >= _GROUPED_FROM else str(int(value))
 
 
 def default_text(schema: JsonObject) -> str:

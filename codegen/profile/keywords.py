@@ -10,19 +10,28 @@ from codegen.pointer import join
 from codegen.sites import Position, Site, rule_ids
 
 CARRIED = frozenset(
-    "type properties required items additionalProperties minimum maximum exclusiveMinimum exclusiveMaximum minLength "
-    "maxLength pattern minItems maxItems minProperties maxProperties enum const anyOf oneOf allOf $ref discriminator "
-    "multipleOf default format".split()
+    {
+        *("type", "properties", "required", "items", "additionalProperties", "minimum", "maximum"),
+        *("exclusiveMinimum", "exclusiveMaximum", "minLength", "maxLength", "pattern", "minItems"),
+        *("maxItems", "minProperties", "maxProperties", "enum", "const", "anyOf", "oneOf", "allOf"),
+        *("$ref", "discriminator", "multipleOf", "default", "format"),
+    }
 )
-ANNOTATIONS = frozenset("title description example examples deprecated externalDocs $comment".split())
+ANNOTATIONS = frozenset({"title", "description", "example", "examples", "deprecated", "externalDocs", "$comment"})
 # JSON Schema can say these and the oracle obeys them, but no model carries them: the server enforces them by a rule.
 RULE_BACKED = frozenset(
-    "if then else not dependentRequired dependentSchemas uniqueItems propertyNames patternProperties contains "
-    "minContains maxContains unevaluatedProperties unevaluatedItems contentMediaType contentEncoding".split()
+    {
+        *("if", "then", "else", "not", "dependentRequired", "dependentSchemas", "uniqueItems"),
+        *("propertyNames", "patternProperties", "contains", "minContains", "maxContains"),
+        *("unevaluatedProperties", "unevaluatedItems", "contentMediaType", "contentEncoding"),
+    }
 )
 CONSTRAINTS = frozenset(
-    "minimum maximum exclusiveMinimum exclusiveMaximum multipleOf minLength maxLength pattern format minItems maxItems "
-    "minProperties maxProperties uniqueItems enum const".split()
+    {
+        *("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "minLength"),
+        *("maxLength", "pattern", "format", "minItems", "maxItems", "minProperties", "maxProperties"),
+        *("uniqueItems", "enum", "const"),
+    }
 )
 
 
