@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from pathlib import Path
@@ -170,7 +171,7 @@ def test_full_text_is_cumulative() -> None:
     """S15 and E13: each content begins with the one before, the last equals full_text."""
     chunks = [json.loads(event) for event in _events("full-text.sse")[:-1]]
     texts = [chunk["choices"][0]["delta"]["content"] for chunk in chunks]
-    assert all(later.startswith(earlier) for earlier, later in zip(texts, texts[1:], strict=False))
+    assert all(later.startswith(earlier) for earlier, later in itertools.pairwise(texts))
     assert texts[-1] == texts[-2] == chunks[-1]["full_text"]
     assert [number for number, chunk in enumerate(chunks) if "full_text" in chunk] == [len(chunks) - 1]
 
