@@ -1,0 +1,72 @@
+"""Finds what a chat template would silently leave out of the prompt.
+
+A template that does not know a role, or tool calls, or tools, often just skips them, and the model then answers a
+conversation the client did not send. Whether it does is seen by rendering the same conversation once more with a unique
+word in each place, and looking for the words.
+"""
+
+from __future__ import annotations
+
+import secrets
+from typing import Any, Final
+
+from mindserve.chat.template import ChatTemplate, Message, TemplateFailed, Tool
+from mindserve.errors import RequestRefused
+
+_WORD: Final = f"w{secrets.token_hex(8)}"
+"""No text of a request holds it: it is not guessable."""
+
+
+def refuse_dropped(
+    template: ChatTemplate,
+    messages: list[Message],
+    tools: list[Tool] | None,
+    template_kwargs: dict[str, Any],
+    *,
+    rendered: str,
+    deadline: float,
+) -> None:
+    """Raises ``RequestRefused`` naming the first message, tool call or tool that is not in the prompt.
+
+    ``rendered`` is the prompt, which is searched where the template cannot render the words."""
+    probe = [_with_words(message, index) for index, message in enumerate(messages)]
+    probe_tools = [_with_word(tool, f"{_WORD}t{index}e") for index, tool in enumerate(tools)] if tools else None
+    try:
+        text = template.render(probe, tools=probe_tools, template_kwargs=template_kwargs, deadline=deadline)
+    except TemplateFailed:
+        text, probe, probe_tools = rendered, messages, tools
+    for index, (message, words) in enumerate(zip(messages, probe, strict=True)):
+        _check_message(message, words, text, f"messages[{index}]")
+    for index, tool in enumerate(probe_tools or ()):
+        if tool["function"]["name"] not in text:
+            raise RequestRefused(
+                "tools: the model's chat template does not render tools", field=f"tools[{index}]" if index else "tools"
+            )
+
+
+def _check_message(message: Message, words: Message, text: str, path: str) -> None:
+    if words["content"].strip() not in text:
+        raise RequestRefused(
+            f"{path}.role: the model's chat template leaves out a message of role {message['role']!r} here",
+            field=f"{path}.role",
+        )
+    for index, call in enumerate(words.get("tool_calls", ())):
+        if call["function"]["name"] not in text:
+            raise RequestRefused(
+                f"{path}.tool_calls[{index}]: the model's chat template leaves out tool calls",
+                field=f"{path}.tool_calls[{index}]",
+            )
+
+
+def _with_words(message: Message, index: int) -> Message:
+    words = {**message, "content": f"{_WORD}m{index}e" if message["content"].strip() else message["content"]}
+    if "tool_calls" in message:
+        words["tool_calls"] = [
+            _with_word(call, f"{_WORD}c{index}n{number}e") for number, call in enumerate(message["tool_calls"])
+        ]
+    return words
+
+
+def _with_word(holder: dict[str, Any], word: str) -> dict[str, Any]:
+    """A tool, or a tool call, of another name."""
+    return {**holder, "function": {**holder["function"], "name": word}}

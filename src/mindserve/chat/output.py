@@ -1,0 +1,98 @@
+"""From an engine's tokens to what the client reads of one sequence: text, and why it ended.
+
+- An end-of-sequence token ends the text; it is shown only where special tokens are (``skip_special_tokens`` false).
+- A token of ``stop_token_ids`` ends the text and is not part of it, unless ``include_stop_str_in_output`` (document,
+  lines 52 and 53).
+- A stop string ends the text where it was found. Tokens after the one that completed it do not count.
+- The last allowed token being an end of sequence or completing a stop string is a normal end: "stop", not "length".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import msgspec
+
+from mindserve.chat.detokenize import Detokenizer, TokenSource
+from mindserve.chat.stop import StopResult, StopSearch, StopStrings
+from mindserve_engine.types import FinishReason
+
+Finish = Literal["stop", "length"]
+
+
+class TextDelta(msgspec.Struct, frozen=True, kw_only=True):
+    """What one event of the engine adds to the answer."""
+
+    text: str
+    finish: Finish | None = None
+    """Set once, on the last delta of the sequence."""
+    num_tokens: int = 0
+    """How many of the event's tokens belong to the answer: all, or those up to the one that completed a stop string."""
+    matched_stop: str | None = None
+    """The stop string that was found."""
+    abort: bool = False
+    """The engine still works on the sequence, for nobody: its request should be given up."""
+
+
+class SequenceText:
+    """Feed it every event of one sequence. After the finish it answers with empty deltas."""
+
+    def __init__(
+        self,
+        tokenizer: TokenSource,
+        *,
+        skip_special_tokens: bool = True,
+        stops: Sequence[str] | StopStrings = (),
+        include_stop: bool = False,
+    ) -> None:
+        """``stops``: strings, or one ``StopStrings`` compiled for all sequences of the request."""
+        self._detokenizer = Detokenizer(tokenizer, skip_special_tokens=skip_special_tokens)
+        has_stops = bool(stops.stops if isinstance(stops, StopStrings) else stops)
+        self._search = StopSearch(stops, include=include_stop) if has_stops else None
+        self._shown_last = {
+            FinishReason.EOS: not skip_special_tokens,
+            FinishReason.STOP_TOKEN: include_stop,
+            FinishReason.LENGTH: True,
+        }
+        self._done = False
+
+    def feed(self, token_ids: Sequence[int], finish: FinishReason | None = None) -> TextDelta:
+        """``token_ids`` and ``finish_reason`` of a ``SequenceEvent``."""
+        if self._done:
+            return TextDelta(text="")
+        hides_last = finish is not None and not self._shown_last[finish]
+        shown = token_ids[:-1] if hides_last else token_ids
+        if self._search is None:
+            text = self._detokenizer.feed(shown)
+            if finish is None:
+                return TextDelta(text=text, num_tokens=len(token_ids))
+            return self._end(text + self._detokenizer.finish(), finish, num_tokens=len(token_ids))
+        return self._feed_searching(self._search, shown, finish, num_tokens=len(token_ids))
+
+    def _feed_searching(
+        self, search: StopSearch, shown: Sequence[int], finish: FinishReason | None, *, num_tokens: int
+    ) -> TextDelta:
+        parts: list[str] = []
+        for position, token_id in enumerate(shown):  # one by one: the token that completes a match is the last to count
+            result = search.feed(self._detokenizer.feed((token_id,)))
+            parts.append(result.text)
+            if result.matched is not None:
+                return self._stop("".join(parts), result, finish, num_tokens=position + 1)
+        if finish is None:
+            return TextDelta(text="".join(parts), num_tokens=num_tokens)
+        result = search.feed(self._detokenizer.finish())
+        parts.append(result.text)
+        if result.matched is not None:
+            return self._stop("".join(parts), result, finish, num_tokens=num_tokens)
+        return self._end("".join(parts) + search.finish(), finish, num_tokens=num_tokens)
+
+    def _stop(self, text: str, result: StopResult, finish: FinishReason | None, *, num_tokens: int) -> TextDelta:
+        self._done = True
+        return TextDelta(
+            text=text, finish="stop", num_tokens=num_tokens, matched_stop=result.matched, abort=finish is None
+        )
+
+    def _end(self, text: str, finish: FinishReason, *, num_tokens: int) -> TextDelta:
+        self._done = True
+        return TextDelta(text=text, finish="length" if finish is FinishReason.LENGTH else "stop", num_tokens=num_tokens)

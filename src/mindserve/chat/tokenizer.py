@@ -1,0 +1,209 @@
+"""A model's tokenizer as the server uses it: chat messages to prompt ids, ids to bytes.
+
+Importing this takes no torch. Neither does loading, except for folders without a ``tokenizer.json``, tokenizers with
+code of their own, and some GGUF vocabularies (see ``gguf_tokenizer``).
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import jinja2
+from transformers import PreTrainedTokenizerFast
+
+from mindserve.chat.control_tokens import ControlTokens, MarkedEncoder, TooManyTokens, control_literals
+from mindserve.chat.conversation import to_conversation
+from mindserve.chat.detokenize import Detokenizer
+from mindserve.chat.dropped import refuse_dropped
+from mindserve.chat.gguf_tokenizer import load_gguf_tokenizer
+from mindserve.chat.template import ChatTemplate, Message, TemplateFailed, TemplateLimit, Tool
+from mindserve.chat.vocabulary import TokenTable, build_token_table
+from mindserve.errors import RefusalKind, RequestRefused, StartupError
+
+DEFAULT_TIMEOUT_S: Final = 60.0
+_MAX_LOCATED: Final = 64
+"""Conversations up to this many messages are searched for the one that a template objects to."""
+
+
+class ChatTokenizer:
+    """Vocabulary and chat template of a model. Thread-safe."""
+
+    def __init__(self, tokenizer: Any, templates: dict[str, str]) -> None:
+        """``tokenizer``: a transformers tokenizer with a fast backend. ``templates``: sources by name, ``default``
+        and optionally ``tool_use``. Raises ``ValueError`` or ``jinja2.TemplateError`` when they cannot be used."""
+        self.backend: Any = tokenizer.backend_tokenizer
+        spec = json.loads(self.backend.to_str())
+        self.table: TokenTable = build_token_table(spec, self.backend.get_vocab(with_added_tokens=True))
+        named = {name: token for name, token in tokenizer.special_tokens_map.items() if isinstance(token, str)}
+        control = ControlTokens(control_literals(spec, named.values()))
+        self._encoder = MarkedEncoder(spec, control)
+        self._templates = {
+            name: ChatTemplate(source, control=control, variables=named) for name, source in templates.items()
+        }
+
+    @property
+    def vocab_size(self) -> int:
+        """Highest token id plus one. A model may have more: its vocabulary is often padded."""
+        return len(self.table.pieces)
+
+    def token_bytes(self, token_id: int) -> bytes:
+        """The token's real bytes, half characters included; ``b""`` for ids the tokenizer does not have."""
+        return self.table.pieces[token_id] if 0 <= token_id < len(self.table.pieces) else b""
+
+    def is_special(self, token_id: int) -> bool:
+        return token_id in self.table.special_ids
+
+    def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
+        """All ids at once, as a ``Detokenizer`` gives them in pieces."""
+        detokenizer = Detokenizer(self, skip_special_tokens=skip_special_tokens)
+        return detokenizer.feed(token_ids) + detokenizer.finish()
+
+    def render_chat(
+        self,
+        messages: list[dict[str, Any]],
+        *,
+        tools: list[dict[str, Any]] | None = None,
+        template_kwargs: dict[str, Any] | None = None,
+        max_prompt_tokens: int | None = None,
+        timeout_s: float = DEFAULT_TIMEOUT_S,
+    ) -> list[int]:
+        """The prompt's token ids, generation prompt included. Blocks; use ``PromptPool`` from an event loop.
+
+        Raises ``RequestRefused`` naming what the model's template cannot take; ``CONTEXT_LENGTH`` for a prompt of
+        more than ``max_prompt_tokens``. Time runs out between steps only, tokenising is not interrupted.
+        """
+        text = self.render_text(messages, tools=tools, template_kwargs=template_kwargs, timeout_s=timeout_s)
+        try:
+            return self._encoder.encode(text, max_tokens=max_prompt_tokens)
+        except TooManyTokens as error:
+            raise RequestRefused(
+                f"messages: the prompt has {error.num_tokens} tokens, the maximum is {max_prompt_tokens}",
+                field="messages",
+                kind=RefusalKind.CONTEXT_LENGTH,
+            ) from error
+
+    def render_text(
+        self,
+        messages: list[dict[str, Any]],
+        *,
+        tools: list[dict[str, Any]] | None = None,
+        template_kwargs: dict[str, Any] | None = None,
+        timeout_s: float = DEFAULT_TIMEOUT_S,
+    ) -> str:
+        """The prompt with control tokens in their secret spelling: not for people (see ``control_tokens``)."""
+        template = self._templates.get("tool_use" if tools else "default", self._templates["default"])
+        template_kwargs = template_kwargs or {}
+        _check_kwargs(template_kwargs, template.reserved_names)
+        conversation = to_conversation(
+            messages,
+            knows_developer=template.names("developer"),
+            arguments_as_text=template.wants_arguments_as_text,
+        )
+        tools = tools or None
+        deadline = time.monotonic() + timeout_s
+        try:
+            text = template.render(conversation, tools=tools, template_kwargs=template_kwargs, deadline=deadline)
+            refuse_dropped(template, conversation, tools, template_kwargs, rendered=text, deadline=deadline)
+        except TemplateFailed as error:
+            path = _locate(template, conversation, tools, template_kwargs, error, deadline)
+            raise RequestRefused(f"{path}: the model's chat template refuses this: {error}", field=path) from error
+        except TemplateLimit as error:
+            raise RequestRefused(f"messages: {error}", field="messages") from error
+        return text
+
+
+def load_tokenizer(
+    model_path: Path, *, trust_remote_code: bool = False, chat_template: str | None = None
+) -> ChatTokenizer:
+    """The tokenizer of a transformers folder or of one ``.gguf`` file.
+
+    ``chat_template`` replaces the model's: Jinja source, or the path of a ``.jinja`` file. Raises ``StartupError``
+    with one clear line when there is no tokenizer or no template, or one of them is broken.
+    """
+    tokenizer = _load(model_path, trust_remote_code=trust_remote_code)
+    if getattr(tokenizer, "backend_tokenizer", None) is None:
+        raise StartupError(f"{model_path}: the tokenizer has no fast form (tokenizer.json)")
+    templates = _templates(tokenizer, chat_template)
+    if "default" not in templates:
+        raise StartupError(f"{model_path}: the model has no chat template; give one with chat_template")
+    try:
+        return ChatTokenizer(tokenizer, templates)
+    except jinja2.TemplateSyntaxError as error:
+        raise StartupError(f"{model_path}: broken chat template, line {error.lineno}: {error.message}") from error
+    except (ValueError, jinja2.TemplateError) as error:
+        raise StartupError(f"{model_path}: unusable tokenizer: {_one_line(error)}") from error
+
+
+def _load(model_path: Path, *, trust_remote_code: bool) -> Any:
+    if not model_path.exists():
+        raise StartupError(f"{model_path}: no such model")
+    try:
+        if model_path.is_file():
+            return load_gguf_tokenizer(model_path)
+        if (model_path / "tokenizer.json").is_file() and not trust_remote_code:
+            return PreTrainedTokenizerFast.from_pretrained(str(model_path), local_files_only=True)
+        from transformers import AutoTokenizer  # imports torch
+
+        return AutoTokenizer.from_pretrained(
+            str(model_path), local_files_only=True, trust_remote_code=trust_remote_code
+        )
+    except StartupError:
+        raise
+    except Exception as error:  # the library raises whatever a broken file makes it raise
+        raise StartupError(f"{model_path}: cannot load the tokenizer: {_one_line(error)}") from error
+
+
+def _templates(tokenizer: Any, chat_template: str | None) -> dict[str, str]:
+    if chat_template is not None:
+        return {"default": _read_template(chat_template)}
+    own: Any = tokenizer.chat_template
+    if isinstance(own, dict):
+        return own
+    return {"default": own} if own else {}
+
+
+def _read_template(chat_template: str) -> str:
+    if not chat_template.endswith(".jinja"):
+        return chat_template
+    try:
+        return Path(chat_template).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise StartupError(f"chat_template: cannot read {chat_template}: {_one_line(error)}") from error
+
+
+def _check_kwargs(template_kwargs: dict[str, Any], reserved: frozenset[str]) -> None:
+    for name, value in template_kwargs.items():
+        path = f"chat_template_kwargs.{name}"
+        if name in reserved or name.startswith("_"):
+            raise RequestRefused(f"{path}: this name is reserved", field=path)
+        if value is not None and not isinstance(value, str | int | float | bool):
+            raise RequestRefused(f"{path}: must be a string, a number, a bool or null", field=path)
+
+
+def _locate(
+    template: ChatTemplate,
+    messages: list[Message],
+    tools: list[Tool] | None,
+    template_kwargs: dict[str, Any],
+    failure: TemplateFailed,
+    deadline: float,
+) -> str:
+    """The path of the message that a template objects to: the last of the shortest beginning it objects to."""
+    for size in range(1, min(len(messages), _MAX_LOCATED) + 1):
+        try:
+            template.render(messages[:size], tools=tools, template_kwargs=template_kwargs, deadline=deadline)
+        except TemplateFailed as error:
+            if str(error) == str(failure):
+                return f"messages[{size - 1}]"
+        except TemplateLimit:
+            break
+    return "messages"
+
+
+def _one_line(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
