@@ -60,10 +60,10 @@ def _check_rule(rule: JsonObject, pointer: str, words: Vocabulary) -> Iterator[D
 
 def _check_values(rule: JsonObject, pointer: str) -> Iterator[Diagnostic]:
     bound, values = rule.get("bound", 0), rule.get("values", [])
-    if isinstance(bound, bool) or not isinstance(bound, int | float):
-        yield Diagnostic(pointer, "rule", "a bound is a number")
+    if isinstance(bound, bool) or not isinstance(bound, int | float | None):
+        yield Diagnostic(join(pointer, "bound"), "rule", "a bound is a number, or null when the request tells it")
     if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
-        yield Diagnostic(pointer, "rule", "values are a list of strings")
+        yield Diagnostic(join(pointer, "values"), "rule", "values are a list of strings")
 
 
 def _check_message(rule: JsonObject, pointer: str) -> Iterator[Diagnostic]:
