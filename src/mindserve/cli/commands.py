@@ -12,7 +12,8 @@ from rich.console import Console
 
 from mindserve.api.contract import openapi_json, openapi_yaml
 from mindserve.cli.default_model import SMOLLM2, cache_folder, fetch_model
-from mindserve.cli.start import check_tls, start
+from mindserve.cli.tls import tls_contexts
+from mindserve.config.listen import listen_addresses
 from mindserve.config.load import LoadedConfig, load_config
 from mindserve.config.overrides import Overrides
 
@@ -28,12 +29,14 @@ def _serve(arguments: argparse.Namespace) -> int:
     )
     loaded = load_config(arguments.config, overrides, os.environ)
     _write_notes(loaded)
+    from mindserve.cli.start import start  # its libraries take a second to import: a bad config is told before that
+
     return start(loaded, log_level=arguments.log_level)
 
 
 def _check_config(arguments: argparse.Namespace) -> int:
     loaded = load_config(arguments.file, Overrides(), os.environ)
-    check_tls(loaded)
+    tls_contexts(listen_addresses(loaded.config, loaded.base))
     _write_notes(loaded)
     _write(f"{arguments.file}: no faults")
     return 0

@@ -28,7 +28,8 @@ def download_wheel(requirement: str, folder: Path, num_bytes: int, step: Step, h
         returncode = _run(command, scratch, output, folder, num_bytes, step)
         if returncode != 0:
             output.seek(0)
-            raise StartupError(f"{requirement} could not be downloaded (is this machine offline?): {_last_error(output.read())}; {hint}")
+            reason = _last_error(output.read())
+            raise StartupError(f"{requirement} could not be downloaded (is this machine offline?): {reason}; {hint}")
     wheels = list(destination.glob("*.whl"))
     if not wheels:
         raise StartupError(f"pip brought no wheel for {requirement}; {hint}")

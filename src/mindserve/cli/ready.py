@@ -14,14 +14,13 @@ def ready_lines(planes: tuple[Plane, ...], settings: ServeSettings, info: Engine
     """Lines to print; the last one can be pasted into a shell."""
     business, *others = planes
     facts = [info.model_type, info.weights, f"on {info.device}", f"context of {info.max_context} tokens"]
-    lines = [
+    return [
         f"ready: {business.url}",
         f"model: {settings.model_name} ({', '.join(fact for fact in facts if fact)})",
         *(f"health and metrics also at {plane.url}" for plane in others),
         "try it:",
         curl_line(business, settings.model_name),
     ]
-    return lines
 
 
 def curl_line(plane: Plane, model_name: str) -> str:

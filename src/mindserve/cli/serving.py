@@ -14,7 +14,7 @@ from mindserve.api.lifecycle import Lifecycle
 from mindserve.cli.engine_options import EngineChoice
 from mindserve.cli.joint_start import JointEngine
 from mindserve.cli.late_tokenizer import LateTokenizer
-from mindserve.cli.planes import Plane, PlaneServer, plane_servers
+from mindserve.cli.planes import Plane, plane_servers
 from mindserve.cli.progress import progress_step
 from mindserve.cli.ready import ready_lines
 from mindserve.cli.signals import StopSignals

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import resource
-import ssl
 from pathlib import Path
 
 import uvloop
@@ -16,8 +15,8 @@ from mindserve.cli.engine_options import choose_engine
 from mindserve.cli.planes import Plane
 from mindserve.cli.serving import ServingPlan, run_server
 from mindserve.cli.sockets import bind_all
-from mindserve.cli.tls import server_context
-from mindserve.config.listen import Listen, listen_addresses
+from mindserve.cli.tls import tls_contexts
+from mindserve.config.listen import listen_addresses
 from mindserve.config.load import LoadedConfig
 from mindserve.config.lower import serve_settings
 from mindserve.config.paths import model_path
@@ -44,15 +43,6 @@ def start(loaded: LoadedConfig, *, log_level: str | None) -> int:
     finally:
         for bound in sockets:
             bound.close()
-
-
-def check_tls(loaded: LoadedConfig) -> None:
-    """Read the TLS files as ``start`` would. Raises ``StartupError``."""
-    tls_contexts(listen_addresses(loaded.config, loaded.base))
-
-
-def tls_contexts(addresses: tuple[Listen, ...]) -> list[ssl.SSLContext | None]:
-    return [None if address.tls is None else server_context(address.tls) for address in addresses]
 
 
 def _weights(loaded: LoadedConfig, console: Console) -> Path:

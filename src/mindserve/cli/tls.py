@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import ssl
+from collections.abc import Iterable
 from pathlib import Path
 
-from mindserve.config.listen import TlsFiles
+from mindserve.config.listen import Listen, TlsFiles
 from mindserve.errors import StartupError
+
+
+def tls_contexts(addresses: Iterable[Listen]) -> list[ssl.SSLContext | None]:
+    """One context per address, ``None`` for plain http. Raises ``StartupError``."""
+    return [None if address.tls is None else server_context(address.tls) for address in addresses]
 
 
 def server_context(tls: TlsFiles) -> ssl.SSLContext:

@@ -8,6 +8,7 @@ from pathlib import Path
 from mindserve.chat.tokenizer import ChatTokenizer, load_tokenizer
 from mindserve.cli.engine_options import EngineChoice
 from mindserve.errors import StartupError
+from mindserve_engine.scripted.model import write_model
 
 
 def load_engine_tokenizer(choice: EngineChoice) -> ChatTokenizer:
@@ -26,8 +27,6 @@ def load_engine_tokenizer(choice: EngineChoice) -> ChatTokenizer:
 
 def _load_of_script(script: Path) -> ChatTokenizer:
     """A script has no model folder: one is written for the time of loading."""
-    from mindserve_engine.scripted.model import write_model  # noqa: PLC0415 - other engines do without it
-
     with tempfile.TemporaryDirectory(prefix="mindserve-script-") as folder:
         write_model(script, Path(folder))
         return load_tokenizer(Path(folder))

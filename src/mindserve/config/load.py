@@ -10,7 +10,7 @@ import msgspec
 from mindserve.config._generated import Config
 from mindserve.config.faults import ConfigInvalid, Fault
 from mindserve.config.notes import start_notes
-from mindserve.config.overrides import CONTAINER_IP, MANAGEMENT_IP, Overrides, apply_address, apply_overrides
+from mindserve.config.overrides import CONTAINER_IP, MANAGEMENT_IP, Overrides, apply_typed, apply_overrides
 from mindserve.config.paths import base_folder
 from mindserve.config.reading import read_config
 from mindserve.config.rules import check_rules
@@ -36,7 +36,7 @@ def load_config(path: Path | None, overrides: Overrides, environ: Mapping[str, s
     faults = [*checked.faults, *check_rules(config, base, checked.faults)]
     if faults:
         raise ConfigInvalid(path, [_name_variable(fault, environ) for fault in faults])
-    return LoadedConfig(apply_address(config, overrides), base, start_notes(path, raw, config))
+    return LoadedConfig(apply_typed(config, overrides), base, start_notes(path, raw, config))
 
 
 def _name_variable(fault: Fault, environ: Mapping[str, str]) -> Fault:

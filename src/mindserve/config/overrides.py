@@ -26,27 +26,31 @@ class Overrides(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def apply_overrides(config: Config, overrides: Overrides, environ: Mapping[str, str]) -> Config:
-    """A config with exactly one ``ModelConfig``, in which the model given on the command line and the variables' addresses
-    stand. Call ``apply_address`` when its rules have been checked."""
+    """A config with exactly one ``ModelConfig``, in which the model given on the command line and the variables'
+    addresses stand. Call ``apply_typed`` when its rules have been checked."""
     server = config.server_config.model_copy(update=_variables(environ))
-    deploy = config.backend_config.model_deploy_config
-    models = deploy.model_config_ or [ModelConfig()]
-    model = models[0].model_copy(update=_model_values(overrides))
-    deploy = deploy.model_copy(update={"model_config_": [model]})
-    backend = config.backend_config.model_copy(update={"model_deploy_config": deploy})
-    return config.model_copy(update={"server_config": server, "backend_config": backend})
+    return _with_model(config, _model_values(overrides)).model_copy(update={"server_config": server})
 
 
-def apply_address(config: Config, overrides: Overrides) -> Config:
-    """The typed address put in, unchecked: whoever types ``--port 443`` or ``--host 0.0.0.0`` means it."""
+def apply_typed(config: Config, overrides: Overrides) -> Config:
+    """The typed address and name put in, unchecked: whoever types ``--port 443`` or ``--host 0.0.0.0`` means it."""
     given = {"ip_address": overrides.host, "port": overrides.port}
     server = config.server_config.model_copy(update={name: value for name, value in given.items() if value is not None})
-    return config.model_copy(update={"server_config": server})
+    named = config if overrides.model_name is None else _with_model(config, {"model_name": overrides.model_name})
+    return named.model_copy(update={"server_config": server})
 
 
 def the_model(config: Config) -> ModelConfig:
     """The one model of a config that ``apply_overrides`` made."""
     return config.backend_config.model_deploy_config.model_config_[0]
+
+
+def _with_model(config: Config, values: dict[str, Any]) -> Config:
+    deploy = config.backend_config.model_deploy_config
+    models = deploy.model_config_ or [ModelConfig()]
+    deploy = deploy.model_copy(update={"model_config_": [models[0].model_copy(update=values)]})
+    backend = config.backend_config.model_copy(update={"model_deploy_config": deploy})
+    return config.model_copy(update={"backend_config": backend})
 
 
 def _variables(environ: Mapping[str, str]) -> dict[str, str]:
@@ -57,11 +61,10 @@ def _variables(environ: Mapping[str, str]) -> dict[str, str]:
 def _model_values(overrides: Overrides) -> dict[str, Any]:
     given: dict[str, Any] = {
         "model_weight_path": str(overrides.model.absolute()) if overrides.model is not None else None,
-        "model_name": overrides.model_name,
         "backend_type": overrides.engine,
         "dtype": overrides.dtype,
     }
     values = {name: value for name, value in given.items() if value is not None}
-    if overrides.model is not None and overrides.model_name is None:
+    if overrides.model is not None:
         values["model_name"] = None  # the file's name belongs to the file's model
     return values

@@ -22,6 +22,8 @@ def read_config(path: Path) -> dict[str, object]:
     data = _read_bytes(path)
     if data.startswith(codecs.BOM_UTF8):
         raise ConfigUnreadable(f"{path}: starts with a byte order mark: save it as UTF-8 without one")
+    if not data.strip():
+        raise ConfigUnreadable(f"{path}: is empty")
     try:
         content = json.loads(data.decode(), object_pairs_hook=_unique_keys, parse_constant=_refuse_constant)
     except UnicodeDecodeError as error:

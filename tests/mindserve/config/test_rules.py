@@ -1,0 +1,191 @@
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mindserve.config.overrides import Overrides
+
+FaultsOf = Callable[..., dict[str, str]]
+DEPLOY = "BackendConfig.ModelDeployConfig"
+MODEL = f"{DEPLOY}.ModelConfig[0]"
+
+
+def server(**values: object) -> dict[str, object]:
+    return {"ServerConfig": values}
+
+
+def model(**values: object) -> dict[str, object]:
+    return {"BackendConfig": {"ModelDeployConfig": {"ModelConfig": [values]}}}
+
+
+def test_an_empty_config_and_a_full_one_of_mindie_have_no_faults(
+    faults_of: FaultsOf, full_mindie: dict[str, Any]
+) -> None:
+    assert faults_of({}) == {}
+    assert faults_of(full_mindie) == {}
+
+
+@pytest.mark.parametrize("address", ["localhost", "127.0.0.1:1025", "", "300.1.1.1", "[::1]"])
+@pytest.mark.parametrize("key", ["ipAddress", "managementIpAddress"])
+def test_an_address_is_an_ip_address(faults_of: FaultsOf, key: str, address: str) -> None:
+    assert faults_of(server(**{key: address})) == {
+        f"ServerConfig.{key}": f'"{address}" is not an IPv4 or IPv6 address',
+    }
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0", "::"])
+def test_listening_everywhere_must_be_allowed(faults_of: FaultsOf, address: str) -> None:
+    assert "allowAllZeroIpListening" in faults_of(server(ipAddress=address))["ServerConfig.ipAddress"]
+    assert faults_of(server(ipAddress=address, allowAllZeroIpListening=True)) == {}
+
+
+def test_an_address_from_a_variable_is_told_by_the_variables_name(faults_of: FaultsOf) -> None:
+    environ = {"MIES_CONTAINER_IP": "0.0.0.0", "MIES_CONTAINER_MANAGEMENT_IP": "nowhere"}
+    assert set(faults_of({}, environ=environ)) == {"MIES_CONTAINER_IP", "MIES_CONTAINER_MANAGEMENT_IP"}
+
+
+def test_https_needs_files_that_exist(faults_of: FaultsOf, tmp_path: Path) -> None:
+    assert set(faults_of(server(httpsEnabled=True))) == {"ServerConfig.tlsCert", "ServerConfig.tlsPk"}
+    (tmp_path / "cert.pem").write_text("")
+    content = server(
+        httpsEnabled=True,
+        tlsCert="cert.pem",
+        tlsPk="key.pem",
+        tlsCaPath="ca",
+        tlsCaFile=["a.pem", "b.pem"],
+        tlsCrlFiles=["crl.pem"],
+    )
+    assert faults_of(content) == {
+        "ServerConfig.tlsPk": f"there is no file {tmp_path / 'key.pem'}",
+        "ServerConfig.tlsCaFile[0]": f"there is no file {tmp_path / 'ca' / 'a.pem'}",
+        "ServerConfig.tlsCaFile[1]": f"there is no file {tmp_path / 'ca' / 'b.pem'}",
+        "ServerConfig.tlsCrlFiles[0]": f"there is no file {tmp_path / 'crl.pem'}",
+    }
+
+
+def test_revoked_certificates_make_no_sense_without_an_authority(faults_of: FaultsOf, tmp_path: Path) -> None:
+    for name in ("cert.pem", "key.pem", "crl.pem"):
+        (tmp_path / name).write_text("")
+    content = server(httpsEnabled=True, tlsCert="cert.pem", tlsPk="key.pem", tlsCrlFiles=["crl.pem"])
+    assert "needs tlsCaFile" in faults_of(content)["ServerConfig.tlsCrlFiles"]
+
+
+def test_tls_files_of_a_further_port_are_told_by_its_own_keys(faults_of: FaultsOf, tmp_path: Path) -> None:
+    for name in ("cert.pem", "key.pem"):
+        (tmp_path / name).write_text("")
+    files = {"tlsCert": "cert.pem", "tlsPk": "key.pem", "managementTlsCert": "m.pem", "managementTlsPk": "key.pem"}
+    content = server(httpsEnabled=True, managementPort=1026, **files)
+    assert faults_of(content) == {"ServerConfig.managementTlsCert": f"there is no file {tmp_path / 'm.pem'}"}
+    assert faults_of(server(httpsEnabled=True, **files)) == {}  # no management port, no use for its files
+
+
+def test_tls_files_do_not_matter_without_https(faults_of: FaultsOf) -> None:
+    assert faults_of(server(tlsCert="nowhere.pem", tlsPk="nowhere.pem")) == {}
+
+
+def test_devices_fit_the_instances(faults_of: FaultsOf) -> None:
+    backend: dict[str, object] = {"modelInstanceNumber": 2, "npuDeviceIds": [[0, 1], [2, 3]]}
+    backend["ModelDeployConfig"] = {"ModelConfig": [{"worldSize": 2}]}
+    assert faults_of({"BackendConfig": backend}) == {}
+    assert faults_of({"BackendConfig": {**backend, "modelInstanceNumber": 1}}) == {
+        "BackendConfig.npuDeviceIds": "has 2 lists, modelInstanceNumber is 1"
+    }
+    assert faults_of({"BackendConfig": {**backend, "npuDeviceIds": [[0, 1], [2]]}}) == {
+        "BackendConfig.npuDeviceIds[1]": "has 1 devices, worldSize is 2"
+    }
+    assert faults_of({"BackendConfig": {**backend, "npuDeviceIds": [[0, 1], [1, 2]]}}) == {
+        "BackendConfig.npuDeviceIds": "device 1 stands 2 times in it"
+    }
+    assert faults_of({"BackendConfig": {**backend, "npuDeviceIds": [[0, -1], [1, 2]]}}) == {
+        "BackendConfig.npuDeviceIds[0]": "-1 is below the minimum 0"
+    }
+
+
+def test_every_name_is_taken_once(faults_of: FaultsOf) -> None:
+    modules = [
+        {"name": "base", "path": "a"},
+        {"name": "one", "path": "b", "baseModelName": "base"},
+        {"name": "one", "path": "c", "baseModelName": "another"},
+    ]
+    content = {"BackendConfig": {"ModelDeployConfig": {"LoraModules": modules, "ModelConfig": [{"modelName": "base"}]}}}
+    assert faults_of(content) == {
+        f"{DEPLOY}.LoraModules[0].name": '"base" is the name of another model',
+        f"{DEPLOY}.LoraModules[2].name": '"one" is the name of another model',
+        f"{DEPLOY}.LoraModules[2].baseModelName": '"another" is not served, "base" is',
+    }
+
+
+def test_no_memory_at_all_is_a_fault(faults_of: FaultsOf) -> None:
+    assert f"{MODEL}.npuMemSize" in faults_of(model(npuMemSize=0))
+    assert faults_of(model(npuMemSize=1)) == {}
+
+
+@pytest.mark.parametrize(
+    ("params", "is_fine"),
+    [
+        (None, True),
+        ("", True),
+        ("{}", True),
+        ('{"plugin_type": "prefix_cache"}', True),
+        ({"plugin_type": "mtp,prefix_cache", "num_speculative_tokens": 1}, True),
+        ("prefix_cache", False),
+        ("[]", False),
+        ("{", False),
+        (5, False),
+        (["prefix_cache"], False),
+        ({"plugin_type": ["prefix_cache"]}, False),
+    ],
+)
+def test_plugin_params_hold_an_object(faults_of: FaultsOf, params: object, *, is_fine: bool) -> None:
+    assert (faults_of(model(plugin_params=params)) == {}) is is_fine
+
+
+def test_weights_must_be_there(faults_of: FaultsOf, tmp_path: Path) -> None:
+    def problem(path: object, **values: object) -> str | None:
+        return faults_of(model(modelWeightPath=path, **values)).get(f"{MODEL}.modelWeightPath")
+
+    assert problem(None) is None
+    assert problem("nowhere") == f"{tmp_path / 'nowhere'} does not exist"
+    assert problem(str(tmp_path / "nowhere")) == f"{tmp_path / 'nowhere'} does not exist"
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    assert problem("folder") == f"{folder} has no config.json"
+    (folder / "a.gguf").write_text("")
+    assert problem("folder") == f"{folder} has no config.json: name the file itself, such as a.gguf"
+    assert problem("folder/a.gguf") is None
+    (folder / "config.json").write_text("{}")
+    assert problem("folder") is None
+    assert problem("folder/config.json") == f"{folder / 'config.json'} is neither a model's folder nor a .gguf file"
+
+
+def test_the_scripted_engine_needs_a_script(faults_of: FaultsOf, tmp_path: Path) -> None:
+    (tmp_path / "script.yaml").write_text("")
+    assert faults_of(model(backendType="scripted", modelWeightPath="script.yaml")) == {}
+    assert faults_of(model(backendType="scripted")) == {
+        f"{MODEL}.modelWeightPath": "the scripted engine needs a script here"
+    }
+    assert faults_of(model(backendType="scripted", modelWeightPath=".")) == {
+        f"{MODEL}.modelWeightPath": f"{tmp_path} is not a script file"
+    }
+
+
+def test_a_typed_model_makes_the_files_irrelevant(faults_of: FaultsOf, tmp_path: Path) -> None:
+    (tmp_path / "m.gguf").write_text("")
+    content = model(modelWeightPath="/nowhere")
+    assert faults_of(content, overrides=Overrides(model=tmp_path / "m.gguf")) == {}
+
+
+def test_a_typed_address_is_not_judged(faults_of: FaultsOf) -> None:
+    assert faults_of({}, overrides=Overrides(host="localhost", port=443)) == {}
+    assert faults_of({}, overrides=Overrides(host="0.0.0.0")) == {}
+
+
+def test_a_rule_is_silent_about_keys_that_are_at_fault_already(faults_of: FaultsOf) -> None:
+    content = {"BackendConfig": {"modelInstanceNumber": "2", "npuDeviceIds": [[0], [1]]}}
+    assert list(faults_of(content)) == ["BackendConfig.modelInstanceNumber"]
+
+
+def test_rules_and_bounds_are_told_together(faults_of: FaultsOf) -> None:
+    content = {"ServerConfig": {"port": 80, "ipAddress": "0.0.0.0"}, **model(npuMemSize=0)}
+    assert set(faults_of(content)) == {"ServerConfig.port", "ServerConfig.ipAddress", f"{MODEL}.npuMemSize"}
