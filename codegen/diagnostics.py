@@ -22,7 +22,7 @@ class SpecRefused(Exception):
     """A spec cannot be generated from; carries every fault that was found, not the first."""
 
     def __init__(self, diagnostics: list[Diagnostic]) -> None:
-        self.diagnostics = sorted(set(diagnostics))
+        self.diagnostics = sorted(set(diagnostics), key=lambda item: (item.file, item))
         super().__init__("\n".join(str(item) for item in self.diagnostics))
 
     def about(self, file: str) -> SpecRefused:

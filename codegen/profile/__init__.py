@@ -1,10 +1,6 @@
 """The authoring profile of `spec/openapi.yaml`: what may be written so that nothing is lost on the way to code.
 
-Codes: A1 nested objects are components · A2 nullability by type array · A3 object unions are tagged · A4 constraints
-stand on union members · A5 free-form maps have no properties · A6 integers beyond int64 need a rule · A7
-`additionalProperties: false` needs a rule · A8 conditions need a rule · A10 no defaults in responses · A11 a stream is
-described by its event object · A12 every field names its source · `lost` anything else the generator would drop.
-Comparisons of fields (A9) are x-rules and nothing else, so there is nothing to lint.
+Comparisons of fields (A9) are x-rules and nothing else, so there is nothing to lint about them.
 """
 
 from __future__ import annotations
@@ -14,6 +10,34 @@ from codegen.document import JsonObject
 from codegen.profile import keywords, paths, rule_table, shapes, traceability, unions, values
 from codegen.profile.traceability import Vocabulary
 from codegen.sites import component_sites, directions
+
+CODES = {
+    "A1": "a nested object with properties is a component",
+    "A2": "nullability is written in the type, and listed values agree with it",
+    "A3": "objects in a union are told apart by a discriminator and constants",
+    "A4": "constraints stand on the members of a union",
+    "A5": "a free-form map has no properties and is no component",
+    "A6": "an integer bound beyond int64 names its rule",
+    "A7": "additionalProperties: false names its rule",
+    "A8": "a condition names its rule",
+    "A10": "a response has no defaults",
+    "A11": "a stream is described by its event object",
+    "A12": "a field and a rule name their source",
+    "bound": "a bound is a number",
+    "default": "a default is valid for its own schema",
+    "extension": "an x- key is described",
+    "interpretation": "a reading is a numbered one",
+    "lost": "the models carry the keyword, or a rule stands for it",
+    "name": "a component's name is a class name",
+    "operation": "an operation has an id of its own and answers",
+    "pattern": "a pattern is a Python pattern",
+    "reference": "a reference leads somewhere in the document",
+    "required": "a required field exists",
+    "rule": "a rule is complete, about a field that exists, and can be told",
+    "type": "a schema has a type",
+    "union": "msgspec can tell the members of a union apart and check them",
+}
+"""What each code of a diagnostic stands for."""
 
 
 def lint(document: JsonObject, words: Vocabulary) -> list[Diagnostic]:
