@@ -43,7 +43,7 @@ def decode_request(body: bytes, *, content_type: str | None, max_json_depth: int
     except msgspec.ValidationError as error:
         return _decode_leniently(body, error)
     except msgspec.DecodeError as error:
-        raise RequestRefused(f"the request body is not valid JSON: {_json_fault(error)}") from error
+        raise RequestRefused(f"the request body is not valid JSON: {_json_fault(error, body)}") from error
 
 
 def check_content_type(content_type: str | None) -> None:
@@ -74,11 +74,12 @@ def _check_text(body: bytes, max_json_depth: int) -> None:
         )
 
 
-def _json_fault(error: msgspec.DecodeError) -> str:
+def _json_fault(error: msgspec.DecodeError, body: bytes) -> str:
     text = str(error)
-    if text == "Input data was truncated":
-        return "it ends too early, or a \\u escape is not a whole character"
-    return text.removeprefix("JSON is malformed: ")
+    if text != "Input data was truncated":
+        return text.removeprefix("JSON is malformed: ")
+    # The decoder's word for half of a surrogate pair too.
+    return "it ends too early, or a \\u escape is not a whole character" if b"\\u" in body else "it ends too early"
 
 
 def _exact_number(literal: str) -> Decimal:

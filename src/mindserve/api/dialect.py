@@ -1,6 +1,6 @@
 """The one module that owns the difference between the two dialects of the API (setting ``openAiSupport``).
 
-Everything that leaves the server as a body or an event of ``/v1`` passes through a ``Dialect``; nothing else branches on it.
+Every answer, event and error passes through a ``Dialect``; nothing else branches on it.
 
 | what went wrong           | ``vllm``                      | ``openai``                             |
 |---------------------------|-------------------------------|----------------------------------------|

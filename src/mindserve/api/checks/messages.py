@@ -29,8 +29,9 @@ def _texts(message: ChatMessage) -> Iterator[str]:
     if reasoning is not None:
         yield reasoning
     for call in given(message.tool_calls) or ():
-        if isinstance(call.function.arguments, str):
-            yield call.function.arguments
+        arguments = call.function.arguments
+        yield call.function.name
+        yield arguments if isinstance(arguments, str) else msgspec.json.encode(arguments).decode()
 
 
 def tool_call_id_required(subject: Subject, rule: Rule) -> Breach | None:

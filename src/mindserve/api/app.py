@@ -1,0 +1,77 @@
+"""The application: routes, error shapes, limits."""
+
+from __future__ import annotations
+
+import time
+from typing import Final
+
+from litestar import Litestar
+from litestar.datastructures import State
+
+from mindserve.api.chat import create_chat_completion
+from mindserve.api.dialect import dialect_named
+from mindserve.api.edge import EdgeApp
+from mindserve.api.exceptions import EXCEPTION_HANDLERS
+from mindserve.api.health import get_health, get_liveness, get_readiness
+from mindserve.api.lifecycle import Lifecycle
+from mindserve.api.metrics import engine_figures, get_metrics
+from mindserve.api.models import get_model, list_models
+from mindserve.api.openapi import get_spec_json, get_spec_yaml
+from mindserve.api.server import Server
+from mindserve.chat.prompt import PromptPool
+from mindserve.chat.tokenizer import ChatTokenizer
+from mindserve.config.settings import ServeSettings
+from mindserve.observe.metrics import Metrics
+from mindserve_engine.interface import Engine
+
+HANDLERS: Final = (
+    create_chat_completion,
+    list_models,
+    get_model,
+    get_health,
+    get_liveness,
+    get_readiness,
+    get_metrics,
+    get_spec_yaml,
+    get_spec_json,
+)
+
+
+def create_app(*, engine: Engine, tokenizer: ChatTokenizer, settings: ServeSettings) -> Litestar:
+    """The ASGI application over ``engine``, which its owner starts and closes.
+
+    ``app.state.lifecycle`` is the ``Lifecycle`` for draining.
+    """
+    return app_of(
+        Server(
+            engine=engine,
+            tokenizer=tokenizer,
+            prompts=PromptPool(
+                tokenizer,
+                num_workers=settings.tokenizer_workers,
+                max_waiting=settings.max_waiting,
+                timeout_s=settings.tokenizer_timeout_s,
+            ),
+            settings=settings,
+            dialect=dialect_named(settings.dialect),
+            lifecycle=Lifecycle(drain_timeout_s=settings.drain_timeout_s),
+            metrics=Metrics(
+                model_names=(settings.model_name, *settings.lora_names),
+                engine_figures=lambda: engine_figures(engine.stats()),
+                clock=time.monotonic,
+            ),
+        )
+    )
+
+
+def app_of(server: Server) -> Litestar:
+    """The application over parts that are already put together."""
+    return EdgeApp(
+        route_handlers=list(HANDLERS),
+        exception_handlers=EXCEPTION_HANDLERS,
+        openapi_config=None,
+        logging_config=None,
+        request_max_body_size=server.settings.max_request_bytes,
+        on_shutdown=[server.prompts.close],
+        state=State({"server": server, "lifecycle": server.lifecycle}),
+    )

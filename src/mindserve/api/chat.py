@@ -1,0 +1,152 @@
+"""``POST /v1/chat/completions``: the life of a request, in order.
+
+Everything that can be refused is refused before a header is sent: content type, JSON, model, rules, features, template,
+prompt length, room in the queue. From admission on, what goes wrong is told inside the answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+from typing import Any, Final
+
+import msgspec
+from litestar import Request, post
+from litestar.datastructures import State
+from litestar.response.base import ASGIResponse
+from litestar.types import ASGIApp
+
+from mindserve.api._generated.models import ChatCompletionRequest
+from mindserve.api.assemble import Answer, AnswerHead
+from mindserve.api.body import read_body
+from mindserve.api.capabilities import check_capabilities, check_model
+from mindserve.api.checks import check_request
+from mindserve.api.connection import watched_client
+from mindserve.api.deadlines import Deadlines
+from mindserve.api.decode import check_content_type, decode_request
+from mindserve.api.edge import uuid_of
+from mindserve.api.engine_errors import engine_errors
+from mindserve.api.inflight import InFlight
+from mindserve.api.lower import lower_request, stop_strings, template_kwargs, template_messages, template_tools
+from mindserve.api.observed import observed
+from mindserve.api.presence import given
+from mindserve.api.readiness import require_ready
+from mindserve.api.run import Run
+from mindserve.api.server import Server, server_of
+from mindserve.api.sse import EventStream, with_heartbeat
+from mindserve.chat.output import SequenceText
+from mindserve.chat.stop import StopStrings
+from mindserve.observe.request import RequestObservation
+from mindserve_engine.types import GenerationRequest
+
+INLINE_BODY_BYTES: Final = 128 * 1024
+"""Longer bodies are decoded by a worker, so that the event loop is not held up."""
+
+INLINE_STOP_CHARACTERS: Final = 2048
+"""Likewise for compiling stop strings."""
+
+_ENCODER: Final = msgspec.json.Encoder()
+
+
+@post("/v1/chat/completions", status_code=200)
+async def create_chat_completion(request: Request[Any, Any, State]) -> ASGIApp:
+    """Answer with a body or a stream of events. Raises ``RequestRefused`` or ``EngineFault`` before any header."""
+    server = server_of(request)
+    in_flight = InFlight(uuid_of(request.scope))
+    async with AsyncExitStack() as resources:
+        observation = resources.enter_context(observed(server.metrics, in_flight))
+        resources.enter_context(server.lifecycle.in_flight(in_flight))
+        deadlines = _deadlines(server, in_flight)
+        resources.callback(deadlines.close)
+        require_ready(server.engine, server.lifecycle)
+        content_type = request.headers.get("content-type")
+        check_content_type(content_type)
+        body = await in_flight.run(read_body(request, server.settings.max_request_bytes))
+        await resources.enter_async_context(watched_client(request.receive, in_flight))
+        chat = await in_flight.run(_decode(body, content_type, server))
+        run = await _admit(chat, server, in_flight, deadlines, observation)
+        resources.callback(run.generation.abort)
+        if given(chat.stream):
+            return _stream(run, server, resources.pop_all())
+        return ASGIResponse(body=_ENCODER.encode(await run.complete()))
+
+
+def _deadlines(server: Server, in_flight: InFlight) -> Deadlines:
+    return Deadlines(
+        started_at=asyncio.get_running_loop().time(),
+        token_timeout_s=server.settings.token_timeout_s,
+        e2e_timeout_s=server.settings.e2e_timeout_s,
+        expire=in_flight.give_up,
+    )
+
+
+async def _decode(body: bytes, content_type: str | None, server: Server) -> ChatCompletionRequest:
+    """The checked request."""
+
+    def decode() -> ChatCompletionRequest:
+        settings = server.settings
+        chat = decode_request(body, content_type=content_type, max_json_depth=settings.max_json_depth)
+        check_model(chat, settings)
+        check_request(chat, settings)
+        check_capabilities(chat, settings, server.engine.info)
+        return chat
+
+    return decode() if len(body) <= INLINE_BODY_BYTES else await server.prompts.run(decode)
+
+
+async def _admit(
+    chat: ChatCompletionRequest,
+    server: Server,
+    in_flight: InFlight,
+    deadlines: Deadlines,
+    observation: RequestObservation,
+) -> Run:
+    """Render the prompt and hand it to the engine."""
+    head = AnswerHead(id=next(server.completion_ids), created=int(server.unix_time()), model=chat.model)
+    prompt_token_ids = await in_flight.run(
+        server.prompts.render(
+            template_messages(chat), tools=template_tools(chat), template_kwargs=template_kwargs(chat)
+        )
+    )
+    lowered = lower_request(
+        chat,
+        settings=server.settings,
+        info=server.engine.info,
+        prompt_token_ids=prompt_token_ids,
+        request_id=head.id,
+        random_seed=server.random_seed,
+    )
+    answer = Answer(head, await in_flight.run(_texts(chat, server, lowered)))
+    with engine_errors():
+        generation = await server.engine.admit(lowered)
+    in_flight.stop_with(generation.abort)
+    return Run(
+        generation=generation,
+        request=in_flight,
+        deadlines=deadlines,
+        observation=observation,
+        answer=answer,
+        dialect=server.dialect,
+    )
+
+
+async def _texts(chat: ChatCompletionRequest, server: Server, lowered: GenerationRequest) -> list[SequenceText]:
+    """One per sequence; they share the compiled stop strings."""
+    stops = stop_strings(chat)
+    is_short = sum(map(len, stops)) <= INLINE_STOP_CHARACTERS
+    compiled = StopStrings(stops) if is_short else await server.prompts.run(lambda: StopStrings(stops))
+    return [
+        SequenceText(
+            server.tokenizer,
+            skip_special_tokens=given(chat.skip_special_tokens) is not False,
+            stops=compiled,
+            include_stop=given(chat.include_stop_str_in_output) is True,
+        )
+        for _ in range(lowered.num_sequences)
+    ]
+
+
+def _stream(run: Run, server: Server, resources: AsyncExitStack) -> EventStream:
+    frames = run.frames(full_text=server.settings.full_text_enabled)
+    heartbeat_s = server.settings.heartbeat_s
+    return EventStream(frames if heartbeat_s is None else with_heartbeat(frames, heartbeat_s), resources=resources)

@@ -1,0 +1,43 @@
+"""The engine's errors in the server's words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from mindserve.errors import EngineFault, RefusalKind, RequestRefused
+from mindserve_engine.interface import (
+    EngineUnavailable,
+    GenerationFailed,
+    PromptTooLong,
+    QueueFull,
+    RequestInvalid,
+)
+
+
+@contextmanager
+def engine_errors() -> Iterator[None]:
+    """Raise what the engine raises as ``RequestRefused`` or ``EngineFault``."""
+    try:
+        yield
+    except QueueFull as error:
+        raise RequestRefused(
+            f"the server is busy: {error}", kind=RefusalKind.OVERLOADED, retry_after_s=error.retry_after_s
+        ) from error
+    except EngineUnavailable as error:
+        raise RequestRefused(
+            f"the model cannot be used now: {error}",
+            kind=RefusalKind.UNAVAILABLE,
+            retry_after_s=error.retry_after_s,
+        ) from error
+    except PromptTooLong as error:
+        raise RequestRefused(
+            f"the maximum context length is {error.limit} tokens of prompt ({error.limit_name}); "
+            f"the prompt has {error.num_tokens} tokens",
+            field="messages",
+            kind=RefusalKind.CONTEXT_LENGTH,
+        ) from error
+    except RequestInvalid as error:
+        raise RequestRefused(str(error), field=error.field) from error
+    except GenerationFailed as error:
+        raise EngineFault(f"the engine could not finish the request: {error}") from error

@@ -1,0 +1,86 @@
+"""One admitted request: the engine's events, under the watch of everything that can end it early."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator
+from typing import Final
+
+import msgspec
+
+from mindserve.api.assemble import Answer
+from mindserve.api.deadlines import Deadlines
+from mindserve.api.dialect import Dialect
+from mindserve.api.engine_errors import engine_errors
+from mindserve.api.inflight import ClientGone, InFlight
+from mindserve.api.sse import DONE, frame
+from mindserve.errors import EngineFault, MindserveError
+from mindserve.observe.logs import fields
+from mindserve.observe.request import Outcome, RequestObservation
+from mindserve_engine.interface import Generation
+from mindserve_engine.types import SequenceEvent
+
+_LOG: Final = logging.getLogger(__name__)
+
+
+class Run(msgspec.Struct, frozen=True, kw_only=True):
+    """An admitted request with what watches and counts it."""
+
+    generation: Generation
+    request: InFlight
+    deadlines: Deadlines
+    observation: RequestObservation
+    answer: Answer
+    dialect: Dialect
+
+    async def events(self) -> AsyncIterator[SequenceEvent]:
+        """The engine's events until the answer is complete. Raises the cause when the request is given up, and
+        ``EngineFault`` when the engine cannot finish it."""
+        with engine_errors():
+            self.deadlines.waiting()
+            async for event in self.generation:
+                self.deadlines.received()
+                self.request.raise_if_given_up()
+                if event.failure is not None:
+                    raise EngineFault(f"the engine could not finish the request: {event.failure}")
+                self.observation.tokens(
+                    index=event.index, num_tokens=len(event.token_ids), num_prompt_tokens=event.num_prompt_tokens
+                )
+                yield event
+                if self.answer.is_complete:
+                    self.generation.abort()  # a stop string ends an answer of which the engine knows nothing
+                    return
+                self.deadlines.waiting()
+        self.request.raise_if_given_up()
+        raise EngineFault("the engine ended the request without a finish reason")
+
+    async def complete(self) -> msgspec.Struct:
+        """The body of the whole answer."""
+        async for event in self.events():
+            self.answer.feed(event)
+        return self.dialect.completion(self.answer.completion())
+
+    async def frames(self, *, full_text: bool) -> AsyncGenerator[bytes, None]:
+        """The stream, its last frame being ``[DONE]`` or the event of what went wrong.
+
+        One item per engine event that has something to show; what an event makes goes out in one write.
+        """
+        chunks = self.dialect.chunks
+        yield b"".join(frame(piece) for chunk in self.answer.opening() for piece in chunks(chunk))
+        try:
+            async for event in self.events():
+                chunk = self.answer.chunk(event, full_text=full_text)
+                if chunk is not None:
+                    yield b"".join([frame(piece) for piece in chunks(chunk)])
+        except ClientGone:
+            self.observation.end(Outcome.ABORTED)
+            return
+        except Exception as error:
+            # The headers said 200: whatever went wrong, foreseen or not, the client must learn of it here.
+            self.observation.end(Outcome.FAILED)
+            if not isinstance(error, MindserveError):
+                _LOG.exception("a stream broke off", extra=fields(request=self.request.request_uuid))
+            yield frame(self.dialect.stream_error(error))
+            return
+        yield DONE
+        self.observation.end(Outcome.SUCCESS)
