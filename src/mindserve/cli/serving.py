@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from typing import Final
 
 import msgspec
@@ -36,7 +37,6 @@ class ServingPlan(msgspec.Struct, frozen=True, kw_only=True):
     engine: EngineChoice
     planes: tuple[Plane, ...]
     """The business plane first."""
-    access_log: bool = False
 
 
 async def run_server(plan: ServingPlan, console: Console) -> int:
@@ -47,7 +47,7 @@ async def run_server(plan: ServingPlan, console: Console) -> int:
     signals = StopSignals()
     tokenizer = LateTokenizer()
     engine = JointEngine(create_engine(plan.engine.name, plan.engine.options), tokenizer, plan.engine)
-    app = create_app(engine=engine, tokenizer=tokenizer, settings=plan.settings)
+    app = create_app(engine=engine, tokenizer=tokenizer.as_tokenizer(), settings=plan.settings)
     servers = plane_servers(plan.planes, app, plan.settings)
     serving = [
         asyncio.create_task(server.serve(sockets=[plane.bound]))
@@ -63,6 +63,8 @@ async def run_server(plan: ServingPlan, console: Console) -> int:
             server.stop(force=signals.force.is_set())
         await asyncio.gather(*serving)
         await _close(engine)
+        if signals.force.is_set():
+            os._exit(signals.exit_code)  # a prompt that is being tokenised would hold the interpreter's own end
     return signals.exit_code
 
 

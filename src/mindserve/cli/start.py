@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import resource
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import uvloop
 from rich.console import Console
 
+from mindserve.api import observed
 from mindserve.cli.default_model import SMOLLM2, cache_folder, fetch_model
 from mindserve.cli.engine_options import choose_engine
 from mindserve.cli.planes import Plane
@@ -26,7 +28,7 @@ from mindserve.observe.logs import set_up_logging
 def start(loaded: LoadedConfig, *, log_level: str | None) -> int:
     """Serve until a signal ends it; returns the exit code. Raises ``StartupError``."""
     console = Console(stderr=True)
-    set_up_logging(level=log_level or _log_level(loaded))
+    _set_up_logs(loaded, log_level)
     _raise_file_limit()
     addresses = listen_addresses(loaded.config, loaded.base)
     contexts = tls_contexts(addresses)
@@ -36,7 +38,6 @@ def start(loaded: LoadedConfig, *, log_level: str | None) -> int:
             settings=serve_settings(loaded),
             engine=choose_engine(loaded, _weights(loaded, console)),
             planes=tuple(map(Plane, addresses, sockets, contexts)),
-            access_log=loaded.config.log_config.access_log_enabled,
         )
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return runner.run(run_server(plan, console))
@@ -50,9 +51,12 @@ def _weights(loaded: LoadedConfig, console: Console) -> Path:
     return path if path is not None else fetch_model(SMOLLM2, cache_folder(os.environ), console)
 
 
-def _log_level(loaded: LoadedConfig) -> str:
-    level = loaded.config.log_config.dynamic_log_level.upper()
-    return {"": "INFO", "WARN": "WARNING"}.get(level, level)
+def _set_up_logs(loaded: LoadedConfig, typed_level: str | None) -> None:
+    log = loaded.config.log_config
+    level = typed_level or log.dynamic_log_level or "info"
+    set_up_logging(level="WARNING" if level.upper() == "WARN" else level)
+    if not log.access_log_enabled:
+        logging.getLogger(observed.__name__).setLevel(logging.WARNING)
 
 
 def _raise_file_limit() -> None:

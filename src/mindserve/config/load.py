@@ -10,7 +10,7 @@ import msgspec
 from mindserve.config._generated import Config
 from mindserve.config.faults import ConfigInvalid, Fault
 from mindserve.config.notes import start_notes
-from mindserve.config.overrides import CONTAINER_IP, MANAGEMENT_IP, Overrides, apply_typed, apply_overrides
+from mindserve.config.overrides import CONTAINER_IP, MANAGEMENT_IP, Overrides, apply_overrides, apply_typed
 from mindserve.config.paths import base_folder
 from mindserve.config.reading import read_config
 from mindserve.config.rules import check_rules
