@@ -1,0 +1,104 @@
+"""What a device must do for the models: one small protocol, shaped by the fused operators of NPUs and GPUs.
+
+The order of work in each layer is fixed: ``write_kv`` first, then one ``attention`` call over the whole flattened
+batch. Decode rows, whole prompts and chunks with history are all the same call; only the device tells them apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from mindserve_engine.native.batch import StepBatch
+from mindserve_engine.native.weights.quantised import LinearWeight
+
+Linear = Callable[[Tensor], Tensor]
+"""[T, in] -> [T, out]."""
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionSpec:
+    """What attention needs to know beside its inputs."""
+
+    scale: float
+    window: int | None = None
+    """Sliding window: a token sees itself and the ``window - 1`` tokens before it."""
+    softcap: float | None = None
+    """Scores become ``softcap * tanh(score / softcap)``."""
+    sinks: Tensor | None = None
+    """[H] learnt scores that take part in the softmax and then drop out."""
+
+
+@dataclass(slots=True)
+class DeviceBatch:
+    """A ``StepBatch`` on the device."""
+
+    token_ids: Tensor
+    """[T] int64."""
+    positions: Tensor
+    """[T] int64."""
+    last_rows: Tensor
+    """[S] int64: rows of [T] whose successors are sampled, in the order of ``StepBatch.samples``."""
+    plan: Any
+    """What the device worked out for attention and cache writes; its own affair."""
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Bytes."""
+
+    free: int
+    total: int
+
+
+LayerCache = Any
+"""Keys and values of one layer, in the device's own layout."""
+
+
+class Device(Protocol):
+    """Kernels, memory and cache layout of one device. Not thread-safe."""
+
+    name: str
+    torch_device: torch.device
+
+    def check_block_size(self, block_size: int) -> None:
+        """Raise ``EngineError`` naming ``cacheBlockSize`` when this device cannot use it."""
+
+    def memory(self) -> Memory: ...
+
+    def kv_cache(
+        self, *, num_layers: int, num_blocks: int, block_size: int, kv_heads: int, head_dim: int, dtype: torch.dtype
+    ) -> list[LayerCache]: ...
+
+    def upload(self, batch: StepBatch) -> DeviceBatch: ...
+
+    def linear(self, weight: LinearWeight, bias: Tensor | None, dtype: torch.dtype) -> Linear:
+        """The fastest way this device has to multiply by ``weight`` at each batch size."""
+
+    def norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
+        """RMS norm over the last dimension; the weight is [D], or [heads, D] for norms of queries and keys."""
+
+    def add_norm(self, x: Tensor, residual: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+        """``residual + x``, normed; and the sum itself."""
+
+    def rotary_factors(self, cos: Tensor, sin: Tensor) -> Any:
+        """Once per step: [T, D] cosines and sines in the form ``rotary`` wants."""
+
+    def rotary(self, x: Tensor, factors: Any) -> Tensor:
+        """[T, heads, D] rotated by halves (NeoX order)."""
+
+    def swiglu(self, gate_up: Tensor) -> Tensor:
+        """[T, 2 F] -> [T, F]: silu of the first half times the second."""
+
+    def write_kv(self, key: Tensor, value: Tensor, cache: LayerCache, batch: DeviceBatch) -> None:
+        """[T, KV, D] each into the slots of the batch."""
+
+    def attention(
+        self, query: Tensor, key: Tensor, value: Tensor, cache: LayerCache, batch: DeviceBatch, spec: AttentionSpec
+    ) -> Tensor:
+        """[T, H, D] -> [T, H * D], causal over what ``cache`` holds for each sequence. ``key`` and ``value`` are those just
+        written: a sequence without history may be computed from them."""

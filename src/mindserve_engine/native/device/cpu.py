@@ -1,0 +1,111 @@
+"""The CPU: stock torch kernels, no compiler needed."""
+
+from __future__ import annotations
+
+import psutil
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from mindserve_engine.interface import EngineError
+from mindserve_engine.native.batch import StepBatch
+from mindserve_engine.native.device.base import AttentionSpec, DeviceBatch, Linear, Memory
+from mindserve_engine.native.device.cpu_attention import attend
+from mindserve_engine.native.device.cpu_linear import (
+    INT4_MAX_ROWS,
+    INT8_MAX_ROWS,
+    BatchSizeLinear,
+    Int4Linear,
+    Int8Linear,
+    PlainLinear,
+)
+from mindserve_engine.native.device.cpu_plan import CpuPlan, plan_step
+from mindserve_engine.native.weights.quantised import Int4Weight, Int8Weight, LinearWeight, widen
+
+
+class CpuDevice:
+    """Implements ``Device``."""
+
+    name = "cpu"
+
+    def __init__(self, *, num_threads: int | None, block_size: int) -> None:
+        if num_threads is not None:
+            torch.set_num_threads(num_threads)
+        self.torch_device = torch.device("cpu")
+        self._block_size = block_size
+        # Wide copies of quantised weights are a luxury: they get a quarter of what is free now, the KV cache the rest.
+        self._wide_budget = self.memory().free // 4
+
+    def check_block_size(self, block_size: int) -> None:
+        if not 16 <= block_size <= 128 or block_size % 16:
+            raise EngineError(f"cacheBlockSize: {block_size} is not a multiple of 16 between 16 and 128")
+
+    def memory(self) -> Memory:
+        machine = psutil.virtual_memory()
+        return Memory(free=machine.available, total=machine.total)
+
+    def kv_cache(
+        self, *, num_layers: int, num_blocks: int, block_size: int, kv_heads: int, head_dim: int, dtype: torch.dtype
+    ) -> list[Tensor]:
+        """[2, blocks, KV, block size, D] per layer. Zeros: the pages are taken from the system only when written."""
+        shape = (2, num_blocks, kv_heads, block_size, head_dim)
+        return [torch.zeros(shape, dtype=dtype) for _ in range(num_layers)]
+
+    def upload(self, batch: StepBatch) -> DeviceBatch:
+        ends = batch.query_ends
+        return DeviceBatch(
+            token_ids=torch.tensor(batch.token_ids, dtype=torch.int64),
+            positions=torch.tensor(batch.positions, dtype=torch.int64),
+            last_rows=torch.tensor([ends[sample.row] - 1 for sample in batch.samples], dtype=torch.int64),
+            plan=plan_step(batch, self._block_size),
+        )
+
+    def linear(self, weight: LinearWeight, bias: Tensor | None, dtype: torch.dtype) -> Linear:
+        if isinstance(weight, Tensor):
+            return PlainLinear(weight, bias)
+        narrow = Int4Linear(weight, bias) if isinstance(weight, Int4Weight) else Int8Linear(weight, bias)
+        wide_bytes = weight.shape[0] * weight.shape[1] * dtype.itemsize
+        if wide_bytes > self._wide_budget:
+            return narrow
+        self._wide_budget -= wide_bytes
+        max_rows = INT8_MAX_ROWS if isinstance(weight, Int8Weight) else INT4_MAX_ROWS
+        return BatchSizeLinear(narrow, PlainLinear(widen(weight).to(dtype), bias), max_rows)
+
+    def norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
+        if weight.dim() == 1:
+            return F.rms_norm(x, weight.shape, weight, eps)
+        return F.rms_norm(x, weight.shape[-1:], None, eps) * weight
+
+    def add_norm(self, x: Tensor, residual: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+        total = residual + x
+        return self.norm(total, weight, eps), total
+
+    def rotary_factors(self, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
+        """The sines carry the sign of the rotation, so that a plain roll takes the place of negate-and-swap."""
+        half = sin.shape[-1] // 2
+        signed = torch.cat([-sin[:, :half], sin[:, half:]], dim=-1)
+        return cos[:, None], signed[:, None]
+
+    def rotary(self, x: Tensor, factors: tuple[Tensor, Tensor]) -> Tensor:
+        cos, signed_sin = factors
+        return torch.addcmul(x * cos, x.roll(x.shape[-1] // 2, dims=-1), signed_sin)
+
+    def swiglu(self, gate_up: Tensor) -> Tensor:
+        gate, up = gate_up.chunk(2, dim=-1)
+        return F.silu(gate).mul_(up)
+
+    def write_kv(self, key: Tensor, value: Tensor, cache: Tensor, batch: DeviceBatch) -> None:
+        plan: CpuPlan = batch.plan
+        _, num_blocks, kv_heads, _, head_dim = cache.shape
+        if len(plan.stale_tiles):
+            # A product with a stale infinity or NaN is not zero, even where its weight is.
+            stale = plan.stale_index(num_blocks, kv_heads)
+            cache.view(-1, plan.tile * head_dim).index_fill_(0, stale, 0)
+        rows = plan.write_index(num_blocks, kv_heads)
+        both = torch.cat([key, value]).view(-1, head_dim)
+        cache.view(-1, head_dim).index_copy_(0, rows, both)
+
+    def attention(
+        self, query: Tensor, key: Tensor, value: Tensor, cache: Tensor, batch: DeviceBatch, spec: AttentionSpec
+    ) -> Tensor:
+        return attend(query, key, value, cache, batch.plan, spec).reshape(query.shape[0], -1)

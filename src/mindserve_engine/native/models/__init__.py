@@ -1,0 +1,1 @@
+"""Decoders that run over the paged cache."""

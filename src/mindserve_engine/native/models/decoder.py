@@ -1,0 +1,191 @@
+"""The lean decoder: Llama, Mistral, Qwen2 and Qwen3 families, written for flattened batches over a paged cache."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from transformers import PretrainedConfig
+
+from mindserve_engine.native.device.base import AttentionSpec, Device, DeviceBatch, LayerCache, Linear
+from mindserve_engine.native.models.base import CacheShape
+from mindserve_engine.native.models.rope import RotaryTable, depends_on_length
+from mindserve_engine.native.weights.quantised import LinearWeight, concatenate
+from mindserve_engine.native.weights.source import WeightSource
+
+_FAMILIES: Final = frozenset({"llama", "mistral", "qwen2", "qwen3"})
+
+
+@dataclass(frozen=True, slots=True)
+class DecoderShape:
+    """The numbers of a config that the decoder is built from."""
+
+    num_layers: int
+    hidden: int
+    inner: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    vocab_size: int
+    eps: float
+
+    @classmethod
+    def of(cls, config: PretrainedConfig) -> DecoderShape:
+        heads = config.num_attention_heads
+        return cls(
+            num_layers=config.num_hidden_layers,
+            hidden=config.hidden_size,
+            inner=config.intermediate_size,
+            heads=heads,
+            kv_heads=getattr(config, "num_key_value_heads", None) or heads,
+            head_dim=getattr(config, "head_dim", None) or config.hidden_size // heads,
+            vocab_size=config.vocab_size,
+            eps=config.rms_norm_eps,
+        )
+
+
+def is_lean(config: PretrainedConfig) -> bool:
+    """Whether this decoder computes exactly what the config asks for; others take the generic path."""
+    windowed = getattr(config, "sliding_window", None) and getattr(config, "use_sliding_window", True)
+    return (
+        config.model_type in _FAMILIES
+        and config.hidden_act == "silu"
+        and not windowed
+        and not depends_on_length(config)
+        and not getattr(config, "quantization_config", None)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Layer:
+    input_norm: Tensor
+    qkv: Linear
+    qk_norm: Tensor | None
+    """[H + KV, D]: the query norm for each query head, then the key norm for each key head."""
+    output: Linear
+    post_norm: Tensor
+    gate_up: Linear
+    down: Linear
+
+
+class Decoder:
+    """Implements ``Model``."""
+
+    def __init__(
+        self,
+        config: PretrainedConfig,
+        source: WeightSource,
+        device: Device,
+        *,
+        dtype: torch.dtype,
+        max_positions: int,
+        progress: Callable[[float], None],
+    ) -> None:
+        self.dtype = dtype
+        self.weights_name = source.weights_name
+        self._device = device
+        self._shape = shape = DecoderShape.of(config)
+        self.cache_shapes = (CacheShape(shape.kv_heads, shape.head_dim),) * shape.num_layers
+        self._attention = AttentionSpec(scale=shape.head_dim**-0.5)
+        self._rotary = RotaryTable(config, head_dim=shape.head_dim, max_positions=max_positions, dtype=dtype)
+        loader = _Loader(shape, source, device, dtype)
+        self._embedding = loader.embedding()
+        self._layers = []
+        for number in range(shape.num_layers):
+            self._layers.append(loader.layer(number))
+            progress((number + 1) / (shape.num_layers + 1))
+        self._norm = loader.norm("model.norm.weight")
+        self._head = loader.head(self._embedding, tied=config.tie_word_embeddings)
+        progress(1.0)
+
+    def logits(self, batch: DeviceBatch, caches: list[LayerCache]) -> Tensor:
+        factors = self._device.rotary_factors(*self._rotary.at(batch.positions))
+        residual = F.embedding(batch.token_ids, self._embedding)
+        first = self._layers[0]
+        normed = self._device.norm(residual, first.input_norm, self._shape.eps)
+        for number, layer in enumerate(self._layers):
+            mixed = self._attend(layer, normed, factors, batch, caches[number])
+            normed, residual = self._device.add_norm(mixed, residual, layer.post_norm, self._shape.eps)
+            fed = layer.down(self._device.swiglu(layer.gate_up(normed)))
+            if number + 1 < len(self._layers):
+                following = self._layers[number + 1].input_norm
+                normed, residual = self._device.add_norm(fed, residual, following, self._shape.eps)
+        return self._project(fed, residual, batch.last_rows)
+
+    def _attend(self, layer: _Layer, normed: Tensor, factors: Any, batch: DeviceBatch, cache: LayerCache) -> Tensor:
+        heads, kv_heads = self._shape.heads, self._shape.kv_heads
+        projected = layer.qkv(normed).view(-1, heads + 2 * kv_heads, self._shape.head_dim)
+        query_key, value = projected[:, : heads + kv_heads], projected[:, heads + kv_heads :]
+        if layer.qk_norm is not None:
+            query_key = self._device.norm(query_key, layer.qk_norm, self._shape.eps)
+        query_key = self._device.rotary(query_key, factors)
+        query, key = query_key[:, :heads], query_key[:, heads:]
+        self._device.write_kv(key, value, cache, batch)
+        return layer.output(self._device.attention(query, key, value, cache, batch, self._attention))
+
+    def _project(self, fed: Tensor, residual: Tensor, rows: Tensor) -> Tensor:
+        """The head sees only the rows whose successors are sampled: in prefill it would be a fifth of the work."""
+        if not len(rows):
+            return fed.new_empty((0, self._shape.vocab_size))
+        normed, _ = self._device.add_norm(fed[rows], residual[rows], self._norm, self._shape.eps)
+        return self._head(normed)
+
+
+class _Loader:
+    """Builds layers from named tensors."""
+
+    def __init__(self, shape: DecoderShape, source: WeightSource, device: Device, dtype: torch.dtype) -> None:
+        self._shape = shape
+        self._source = source
+        self._device = device
+        self._dtype = dtype
+
+    def embedding(self) -> Tensor:
+        return self._source.tensor("model.embed_tokens.weight", (self._shape.vocab_size, self._shape.hidden))
+
+    def head(self, embedding: Tensor, *, tied: bool) -> Linear:
+        matrix = (self._shape.vocab_size, self._shape.hidden)
+        name = "lm_head.weight" if not tied else "model.embed_tokens.weight"
+        weight = self._source.linear(name, matrix)
+        if tied and isinstance(weight, Tensor):
+            weight = embedding
+        return self._device.linear(weight, None, self._dtype)
+
+    def norm(self, name: str) -> Tensor:
+        return self._source.tensor(name, (self._shape.hidden,))
+
+    def layer(self, number: int) -> _Layer:
+        shape, prefix = self._shape, f"model.layers.{number}."
+        width, kv_width = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
+        queries_keys_values = {"q_proj": width, "k_proj": kv_width, "v_proj": kv_width}
+        return _Layer(
+            input_norm=self.norm(prefix + "input_layernorm.weight"),
+            qkv=self._fused(prefix + "self_attn.", queries_keys_values, shape.hidden),
+            qk_norm=self._qk_norm(prefix + "self_attn."),
+            output=self._fused(prefix + "self_attn.", {"o_proj": shape.hidden}, width),
+            post_norm=self.norm(prefix + "post_attention_layernorm.weight"),
+            gate_up=self._fused(prefix + "mlp.", {"gate_proj": shape.inner, "up_proj": shape.inner}, shape.hidden),
+            down=self._fused(prefix + "mlp.", {"down_proj": shape.hidden}, shape.inner),
+        )
+
+    def _fused(self, prefix: str, parts: dict[str, int], inputs: int) -> Linear:
+        """Projections of one input as one product; outputs in the order of ``parts`` (name -> outputs)."""
+        weights: list[LinearWeight] = [
+            self._source.linear(f"{prefix}{name}.weight", (outputs, inputs)) for name, outputs in parts.items()
+        ]
+        bias = None
+        if any(f"{prefix}{name}.bias" in self._source for name in parts):
+            bias = torch.cat([self._source.tensor(f"{prefix}{name}.bias", (n,)) for name, n in parts.items()])
+        return self._device.linear(weights[0] if len(weights) == 1 else concatenate(weights), bias, self._dtype)
+
+    def _qk_norm(self, prefix: str) -> Tensor | None:
+        if f"{prefix}q_norm.weight" not in self._source:
+            return None
+        head_dim = (self._shape.head_dim,)
+        query = self._source.tensor(f"{prefix}q_norm.weight", head_dim)
+        key = self._source.tensor(f"{prefix}k_norm.weight", head_dim)
+        return torch.cat([query.expand(self._shape.heads, -1), key.expand(self._shape.kv_heads, -1)])

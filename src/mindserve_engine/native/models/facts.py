@@ -1,0 +1,111 @@
+"""What a model's files say about it beside its weights."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from transformers import AutoConfig, PretrainedConfig
+
+from mindserve_engine.interface import EngineError
+from mindserve_engine.native.weights.gguf_source import open_gguf
+
+_END_OF_TURN: Final = "<|im_end|>"
+"""Ends a message in ChatML templates; several models list only the end of text as their eos."""
+_GGUF_EOS_KEYS: Final = ("tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id")
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFacts:
+    path: Path
+    config: PretrainedConfig
+    """The text model's config."""
+    eos_token_ids: tuple[int, ...]
+    default_top_k: int | None
+
+    @property
+    def is_gguf(self) -> bool:
+        return self.path.is_file()
+
+    @property
+    def max_positions(self) -> int | None:
+        """The model's own limit of prompt and output, where it has one."""
+        value = getattr(self.config, "max_position_embeddings", None)
+        return int(value) if value else None
+
+
+def read_facts(path: Path, *, trust_remote_code: bool) -> ModelFacts:
+    """Raises ``EngineError`` with one line for a path that is no model."""
+    if path.is_file():
+        return _gguf_facts(path)
+    if not path.is_dir():
+        raise EngineError(f"{path}: no such model folder or file")
+    if not (path / "config.json").is_file():
+        raise EngineError(f"{path}: no config.json in the model folder")
+    config = _load_config(path, trust_remote_code=trust_remote_code)
+    generation = _read_json(path / "generation_config.json")
+    top_k = generation.get("top_k")
+    eos = [*_ids(generation.get("eos_token_id")), *_ids(config.eos_token_id), *_folder_end_of_turn(path)]
+    text_config = config.get_text_config()
+    return ModelFacts(
+        path=path,
+        config=text_config,
+        eos_token_ids=_within(eos, text_config),
+        default_top_k=top_k if isinstance(top_k, int) and top_k > 0 else None,
+    )
+
+
+def _gguf_facts(path: Path) -> ModelFacts:
+    reader = open_gguf(path)
+    config = _load_config(path.parent, trust_remote_code=False, gguf_file=path.name)
+    eos = [int(reader.fields[key].contents()) for key in _GGUF_EOS_KEYS if key in reader.fields]
+    if "tokenizer.ggml.tokens" in reader.fields:
+        tokens = reader.fields["tokenizer.ggml.tokens"].contents()
+        eos += [tokens.index(_END_OF_TURN)] if _END_OF_TURN in tokens else []
+    eos += _ids(config.eos_token_id)
+    return ModelFacts(path=path, config=config, eos_token_ids=_within(eos, config), default_top_k=None)
+
+
+def _load_config(folder: Path, *, trust_remote_code: bool, gguf_file: str | None = None) -> PretrainedConfig:
+    extra = {"gguf_file": gguf_file} if gguf_file else {}
+    place = folder / gguf_file if gguf_file else folder
+    try:
+        return AutoConfig.from_pretrained(folder, trust_remote_code=trust_remote_code, local_files_only=True, **extra)
+    except Exception as error:  # whatever a strange file makes transformers raise
+        raise EngineError(f"{place}: the model's config cannot be used ({first_line(error)})") from error
+
+
+def _folder_end_of_turn(folder: Path) -> Iterator[int]:
+    for token in _read_json(folder / "tokenizer.json").get("added_tokens", []):
+        if token.get("content") == _END_OF_TURN:
+            yield int(token["id"])
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    """The object in a file; empty when there is no file."""
+    if not path.is_file():
+        return {}
+    try:
+        content = json.loads(path.read_bytes())
+    except ValueError as error:
+        raise EngineError(f"{path}: not valid JSON ({error})") from error
+    return content if isinstance(content, dict) else {}
+
+
+def _ids(value: Any) -> list[int]:
+    if value is None:
+        return []
+    return [int(token) for token in value] if isinstance(value, list | tuple) else [int(value)]
+
+
+def _within(token_ids: Iterable[int], config: PretrainedConfig) -> tuple[int, ...]:
+    return tuple(dict.fromkeys(token for token in token_ids if 0 <= token < config.vocab_size))
+
+
+def first_line(error: BaseException) -> str:
+    """An error of a library as part of one line: its type when it says nothing."""
+    text = str(error).strip().partition("\n")[0].strip()
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -1,0 +1,55 @@
+"""From a model's files to a model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from mindserve_engine.interface import EngineError
+from mindserve_engine.native.device.base import Device
+from mindserve_engine.native.models.base import Model
+from mindserve_engine.native.models.decoder import Decoder, is_lean
+from mindserve_engine.native.models.facts import ModelFacts, first_line
+from mindserve_engine.native.models.generic import load_generic
+from mindserve_engine.native.weights.gguf_source import GgufSource, open_gguf
+from mindserve_engine.native.weights.safetensors_source import SafetensorsSource
+from mindserve_engine.native.weights.source import DTYPES, WeightSource
+from mindserve_engine.options import EngineOptions
+
+Progress = Callable[[float], None]
+
+
+def load_model(
+    facts: ModelFacts, options: EngineOptions, device: Device, *, max_positions: int, progress: Progress
+) -> Model:
+    """The lean decoder where it knows the family, else transformers' own model over our cache.
+
+    Raises ``EngineError`` with one line."""
+    if options.dtype not in ("auto", "int4", *DTYPES):
+        raise EngineError(f"dtype: '{options.dtype}' is none of auto, int4, {', '.join(DTYPES)}")
+    if options.dtype == "int4" and not facts.is_gguf:
+        raise EngineError(f"{facts.path}: dtype int4 needs a GGUF file quantised to 4 bits")
+    dtype = DTYPES.get(options.dtype, torch.bfloat16)
+    try:
+        if not is_lean(facts.config):
+            return load_generic(facts, options, device, dtype=dtype, progress=progress)
+        source = _open_source(facts, options.dtype, dtype)
+        return Decoder(facts.config, source, device, dtype=dtype, max_positions=max_positions, progress=progress)
+    except EngineError:
+        raise
+    except Exception as error:  # a broken file can make any library below raise anything
+        raise EngineError(f"{facts.path}: the model cannot be loaded ({first_line(error)})") from error
+
+
+def _open_source(facts: ModelFacts, dtype_name: str, dtype: torch.dtype) -> WeightSource:
+    if not facts.is_gguf:
+        return SafetensorsSource(facts.path, dtype)
+    heads = facts.config.num_attention_heads
+    return GgufSource(
+        facts.path,
+        open_gguf(facts.path),
+        dtype=dtype_name,
+        heads=heads,
+        kv_heads=getattr(facts.config, "num_key_value_heads", None) or heads,
+    )

@@ -1,0 +1,50 @@
+"""Rotary position embeddings: cosines and sines by position, for every variant transformers knows."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+from transformers import PretrainedConfig
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+from mindserve_engine.interface import EngineError
+
+_LENGTH_DEPENDENT: Final = ("dynamic", "longrope")
+"""Variants whose frequencies change with the length of the sequence: keys in the cache would go stale."""
+
+
+class RotaryTable:
+    """[positions, D] cosines and sines, in the compute dtype (computed in float32, as transformers does)."""
+
+    def __init__(self, config: PretrainedConfig, *, head_dim: int, max_positions: int, dtype: torch.dtype) -> None:
+        frequencies, scaling = _frequencies(config, head_dim)
+        angles = torch.outer(torch.arange(max_positions, dtype=torch.float32), frequencies).repeat(1, 2)
+        self._cos = (angles.cos() * scaling).to(dtype)
+        self._sin = (angles.sin() * scaling).to(dtype)
+
+    def at(self, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """[T] -> two of [T, D]."""
+        return self._cos[positions], self._sin[positions]
+
+
+def rope_type(config: PretrainedConfig) -> str:
+    """The variant's name; "default" for plain rotary embeddings."""
+    parameters: dict[str, Any] = getattr(config, "rope_parameters", None) or {}
+    return str(parameters.get("rope_type", "default"))
+
+
+def depends_on_length(config: PretrainedConfig) -> bool:
+    return rope_type(config) in _LENGTH_DEPENDENT
+
+
+def _frequencies(config: PretrainedConfig, head_dim: int) -> tuple[Tensor, float]:
+    kind = rope_type(config)
+    if kind == "default":
+        exponents = torch.arange(0, head_dim, 2, dtype=torch.float32) / head_dim
+        return 1.0 / (config.rope_parameters["rope_theta"] ** exponents), 1.0
+    if kind not in ROPE_INIT_FUNCTIONS:
+        raise EngineError(f"rope_type '{kind}' of the model's config is not known")
+    frequencies, scaling = ROPE_INIT_FUNCTIONS[kind](config, torch.device("cpu"))
+    return frequencies.to(torch.float32), float(scaling)

@@ -1,0 +1,79 @@
+"""Repetition, presence and frequency penalties for a whole batch at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mindserve_engine.native.batch import SampleRow
+from mindserve_engine.types import SamplingParams
+
+_LARGEST: Final = torch.finfo(torch.float32).max
+
+
+class TokenHistory:
+    """The distinct tokens of one sequence and how often it generated each."""
+
+    def __init__(self, prompt_token_ids: list[int]) -> None:
+        distinct = np.unique(np.asarray(prompt_token_ids, dtype=np.int64))
+        self._place = {int(token): place for place, token in enumerate(distinct)}
+        self._token_ids = distinct
+        self._num_generated = np.zeros(len(distinct), dtype=np.int64)
+        self._num_outputs = 0
+
+    @property
+    def token_ids(self) -> np.ndarray:
+        """[n] distinct tokens of prompt and output."""
+        return self._token_ids[: len(self._place)]
+
+    @property
+    def num_generated(self) -> np.ndarray:
+        """[n] how often each was generated; 0 for those only in the prompt."""
+        return self._num_generated[: len(self._place)]
+
+    def catch_up(self, output_token_ids: list[int]) -> None:
+        """Count the outputs that are new since the last call."""
+        for token in output_token_ids[self._num_outputs :]:
+            place = self._place.setdefault(token, len(self._place))
+            if place == len(self._token_ids):
+                self._grow()
+            self._token_ids[place] = token
+            self._num_generated[place] += 1
+        self._num_outputs = len(output_token_ids)
+
+    def _grow(self) -> None:
+        spare = np.zeros(max(64, len(self._token_ids)), dtype=np.int64)
+        self._token_ids = np.concatenate([self._token_ids, spare])
+        self._num_generated = np.concatenate([self._num_generated, spare])
+
+
+def has_penalties(params: SamplingParams) -> bool:
+    return params.repetition_penalty != 1.0 or params.presence_penalty != 0.0 or params.frequency_penalty != 0.0
+
+
+def penalise(logits: Tensor, rows: Sequence[tuple[int, SampleRow, TokenHistory]]) -> None:
+    """Change the logits [S, V] in place; ``rows`` names the line of each penalised sequence.
+
+    Repetition first (transformers: negative logits times the penalty, others divided by it), then OpenAI's
+    ``logit - presence * (count > 0) - frequency * count``."""
+    sizes = [len(history.token_ids) for _, _, history in rows]
+
+    def spread(values: list[float]) -> Tensor:
+        return torch.from_numpy(np.repeat(np.asarray(values, dtype=np.float64), sizes))
+
+    lines = torch.from_numpy(np.repeat(np.asarray([line for line, _, _ in rows], dtype=np.int64), sizes))
+    tokens = torch.from_numpy(np.concatenate([history.token_ids for _, _, history in rows]))
+    counts = torch.from_numpy(np.concatenate([history.num_generated for _, _, history in rows]))
+    repetition = spread([row.params.repetition_penalty for _, row, _ in rows])
+    presence = spread([row.params.presence_penalty for _, row, _ in rows])
+    frequency = spread([row.params.frequency_penalty for _, row, _ in rows])
+    found = logits[lines, tokens].to(torch.float64)
+    found = torch.where(found < 0, found * repetition, found / repetition)
+    found = found - presence * (counts > 0) - frequency * counts
+    # A tiny repetition penalty must not turn a logit into an infinity; one that is none of our doing stays.
+    bounded = torch.where(found.isfinite(), found.clamp(-_LARGEST, _LARGEST), found)
+    logits[lines, tokens] = bounded.to(logits.dtype)

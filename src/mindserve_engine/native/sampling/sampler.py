@@ -1,0 +1,61 @@
+"""The next token of each sequence in the batch, each by its own request's settings."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from mindserve_engine.native.batch import Sampled, SampleRow
+from mindserve_engine.native.sampling.draw import DrawRows, draw
+from mindserve_engine.native.sampling.penalties import TokenHistory, has_penalties, penalise
+from mindserve_engine.native.sampling.random_stream import uniform
+
+
+class Sampler:
+    """Keeps the token counts of the sequences that need them; everything else is in the rows."""
+
+    def __init__(self) -> None:
+        self._histories: dict[int, TokenHistory] = {}
+
+    def sample(self, logits: Tensor, rows: list[SampleRow]) -> list[Sampled]:
+        """One result per row of ``logits`` [S, V]; may change the logits."""
+        if not rows:
+            return []
+        logits = logits.float()
+        penalised = [(line, row, self._history(row)) for line, row in enumerate(rows) if has_penalties(row.params)]
+        if penalised:
+            penalise(logits, penalised)
+        best = logits.max(dim=-1)
+        finite = best.values.isfinite().tolist()
+        tokens: list[int] = best.indices.tolist()
+        drawn = [line for line, row in enumerate(rows) if row.params.temperature > 0 and finite[line]]
+        if drawn:
+            chosen = draw(_draw_rows(logits, best.values, rows, drawn))
+            for line, token in zip(drawn, chosen, strict=True):
+                tokens[line] = token
+        return [
+            Sampled(token) if ok else Sampled(0, failure="the model's output is not finite (NaN or infinity)")
+            for token, ok in zip(tokens, finite, strict=True)
+        ]
+
+    def forget(self, sequence_id: int) -> None:
+        self._histories.pop(sequence_id, None)
+
+    def _history(self, row: SampleRow) -> TokenHistory:
+        history = self._histories.get(row.sequence_id)
+        if history is None:
+            history = self._histories[row.sequence_id] = TokenHistory(row.prompt_token_ids)
+        history.catch_up(row.output_token_ids)
+        return history
+
+
+def _draw_rows(logits: Tensor, best: Tensor, rows: list[SampleRow], drawn: list[int]) -> DrawRows:
+    chosen = [rows[line] for line in drawn]
+    everything = len(drawn) == len(rows)
+    return DrawRows(
+        logits=logits if everything else logits[drawn],
+        best=best if everything else best[drawn],
+        temperature=[row.params.temperature for row in chosen],
+        top_k=[row.params.top_k for row in chosen],
+        top_p=[row.params.top_p for row in chosen],
+        uniform=[uniform(seed=row.params.seed, index=row.index, position=row.position) for row in chosen],
+    )

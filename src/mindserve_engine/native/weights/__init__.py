@@ -1,0 +1,1 @@
+"""Model files: where tensors come from and how they are held."""

@@ -1,0 +1,65 @@
+"""Weights of a transformers folder: one safetensors file, or shards with an index."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Final
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from mindserve_engine.interface import EngineError
+from mindserve_engine.native.weights.source import missing, require_shape
+
+_SINGLE: Final = "model.safetensors"
+_INDEX: Final = "model.safetensors.index.json"
+
+
+class SafetensorsSource:
+    """Reads tensors one by one, memory-mapped, so that loading never holds the model twice."""
+
+    def __init__(self, folder: Path, dtype: torch.dtype) -> None:
+        self._folder = folder
+        self._dtype = dtype
+        self._files = {path.name: _open(path) for path in _weight_files(folder)}
+        self._file_of = {name: file for file, handle in self._files.items() for name in handle.keys()}  # noqa: SIM118
+        self.weights_name = str(dtype).removeprefix("torch.")
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._file_of
+
+    def tensor(self, name: str, shape: tuple[int, ...]) -> Tensor:
+        file = self._file_of.get(name)
+        if file is None:
+            raise missing(name, self._folder)
+        tensor: Tensor = self._files[file].get_tensor(name)
+        require_shape(name, tuple(tensor.shape), shape)
+        return tensor.to(self._dtype)
+
+    def linear(self, name: str, shape: tuple[int, int]) -> Tensor:
+        return self.tensor(name, shape)
+
+
+def _open(path: Path) -> safe_open:
+    try:
+        return safe_open(path, framework="pt")
+    except FileNotFoundError as error:
+        raise EngineError(f"{path}: the index names this file, but it does not exist") from error
+    except (SafetensorError, OSError) as error:
+        raise EngineError(f"{path}: not a readable safetensors file ({error})") from error
+
+
+def _weight_files(folder: Path) -> list[Path]:
+    index = folder / _INDEX
+    if index.is_file():
+        try:
+            weight_map: dict[str, str] = json.loads(index.read_bytes())["weight_map"]
+            return [folder / name for name in sorted(set(weight_map.values()))]
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise EngineError(f"{index}: not a safetensors index ({error})") from error
+    single = folder / _SINGLE
+    if not single.is_file():
+        raise EngineError(f"{folder}: neither {_SINGLE} nor {_INDEX} is there; weights must be in safetensors format")
+    return [single]
