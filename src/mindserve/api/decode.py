@@ -97,15 +97,19 @@ def _decode_leniently(body: bytes, error: msgspec.ValidationError) -> ChatComple
 
     Only places that the model itself complained about are touched, so free-form maps keep their floats.
     """
-    exact = _decode_untyped(_EXACT_DECODER, body)
-    plain: Any = None
+    try:
+        # What the typed decoder skipped is read here for the first time, and may be out of every range.
+        exact = _EXACT_DECODER.decode(body)
+        plain = msgspec.json.decode(body) if _wants_integer(error) else None
+    except msgspec.DecodeError as untyped_error:
+        if _wants_integer(error):
+            error = untyped_error if isinstance(untyped_error, msgspec.ValidationError) else error
+        raise _explained(error, MISSING) from error
     for _ in range(MAX_INTEGRAL_FLOATS):
         path = _path_of(error)
-        integer = _as_integer(value_at(exact, path)) if "Expected `int" in str(error) and path else None
+        integer = _as_integer(value_at(exact, path)) if path and _wants_integer(error) else None
         if integer is None:
             break
-        if plain is None:
-            plain = _decode_untyped(msgspec.json.Decoder(), body)
         parent: Any = value_at(plain, path[:-1])
         parent[path[-1]] = integer
         try:
@@ -115,12 +119,8 @@ def _decode_leniently(body: bytes, error: msgspec.ValidationError) -> ChatComple
     raise _explained(error, exact) from error
 
 
-def _decode_untyped(decoder: msgspec.json.Decoder[Any], body: bytes) -> Any:
-    """What the typed decoder skipped is read here for the first time, and may be out of every range."""
-    try:
-        return decoder.decode(body)
-    except msgspec.DecodeError as error:
-        raise RequestRefused(f"the request body is not valid JSON: {_AT.sub('', str(error))}") from error
+def _wants_integer(error: msgspec.ValidationError) -> bool:
+    return str(error).startswith("Expected `int")
 
 
 def _as_integer(value: object) -> int | None:
@@ -131,7 +131,7 @@ def _as_integer(value: object) -> int | None:
 
 def _path_of(error: msgspec.ValidationError) -> Path:
     at = _AT.search(str(error))
-    steps = _STEP.finditer(at["path"]) if at else ()
+    steps = _STEP.finditer(at["path"].partition("[...]")[0]) if at else ()  # [...]: a key of a free-form map
     return tuple(int(step["index"]) if step["index"] else step["key"] for step in steps)
 
 
@@ -141,15 +141,19 @@ def field_name(path: Path) -> str:
 
 
 def _explained(error: msgspec.ValidationError, body: object) -> RequestRefused:
-    path = _path_of(error)
-    missing = _MISSING_FIELD.match(str(error))
+    """``body`` is ``MISSING`` when it holds a number that nothing can represent."""
+    path, reason = _path_of(error), _AT.sub("", str(error))
+    missing = _MISSING_FIELD.match(reason)
     if missing:
         path = (*path, missing["name"])
         return RequestRefused(f"{field_name(path)} is required", field=field_name(path))
+    if not path and body is MISSING:
+        return RequestRefused(f"the request body is not valid JSON: {reason}")
     if not path:
         return RequestRefused(f"the request body must be a JSON object, got {shown(body)}")
     expected = chat_request_expectations().at(path, body)
     value = value_at(body, path)
     if expected is None or value is MISSING:
-        return RequestRefused(f"{field_name(path)}: {_AT.sub('', str(error))}", field=field_name(path))
+        wanted = reason if expected is None else f"must be {expected} ({reason})"
+        return RequestRefused(f"{field_name(path)} {wanted}", field=field_name(path))
     return RequestRefused(f"{field_name(path)} must be {expected}, got {shown(value)}", field=field_name(path))
