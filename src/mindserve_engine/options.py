@@ -37,3 +37,5 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     heartbeat_timeout_s: float = 60.0
     """An engine process silent for this long is taken for hung and replaced."""
     trust_remote_code: bool = False
+    runner: str = "mindserve_engine.native.runner:load_runner"
+    """``module:function`` that loads the model in the native engine's process."""

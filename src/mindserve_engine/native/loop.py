@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
+from mindserve_engine.interface import EngineError
 from mindserve_engine.native.batch import Runner, Sampled, StepBatch
 from mindserve_engine.native.block_pool import BlockPool, PoolCorrupted
 from mindserve_engine.native.flatten import flatten
@@ -47,6 +48,9 @@ class EngineLoop:
         options: EngineOptions,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        capacity = runner.num_blocks * runner.block_size
+        if info.max_context > capacity:  # a sequence that outgrows the pool would wait for ever
+            raise EngineError(f"the KV cache holds {capacity} tokens, fewer than the context of {info.max_context}")
         self._runner = runner
         self._info = info
         self._clock = clock

@@ -1,0 +1,154 @@
+"""One engine process as its parent sees it: started, spoken to over two sockets, ended."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import zmq
+
+from mindserve_engine.native.lifeline import send_block
+from mindserve_engine.native.wire import FromCore, Setup, ToCore, decode_from_core, encode
+from mindserve_engine.options import EngineOptions
+
+_MAX_MESSAGES_PER_TURN: Final = 64
+"""Then the event loop gets its turn."""
+_STDERR: Final = 2
+
+
+class Child:
+    """A running engine process. All methods and callbacks belong to the event loop it was made in."""
+
+    def __init__(
+        self,
+        options: EngineOptions,
+        context: zmq.Context[zmq.Socket[bytes]],
+        *,
+        on_message: Callable[[FromCore], None],
+        on_exit: Callable[[int], None],
+    ) -> None:
+        """``on_exit`` gets the exit status as ``subprocess`` tells it: negative for signals."""
+        self._loop = asyncio.get_running_loop()
+        self._on_message = on_message
+        self._on_exit = on_exit
+        self._heard = False
+        self.exited: asyncio.Future[int] = self._loop.create_future()
+        # private to this user; the sockets' names are needed only until both ends are connected
+        self._directory = Path(tempfile.mkdtemp(prefix="mindserve-"))
+        self._requests = _bind(context, zmq.PUSH, self._directory / "requests")
+        self._results = _bind(context, zmq.PULL, self._directory / "results")
+        self._process = self._spawn(options)
+        self._loop.add_reader(self._results.fileno(), self.receive)
+        threading.Thread(target=self._wait, name="engine-exit", daemon=True).start()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def send(self, message: ToCore) -> None:
+        """Never blocks; what is sent to a dead process is lost."""
+        if not self._requests.closed:
+            self._requests.send(encode(message), zmq.NOBLOCK)
+
+    def receive(self) -> None:
+        """Hand over the messages that have come."""
+        for _ in range(_MAX_MESSAGES_PER_TURN):
+            if self._results.closed:
+                return
+            try:
+                data = self._results.recv(zmq.NOBLOCK)
+            except zmq.Again:
+                return
+            self._forget_names()
+            self._on_message(decode_from_core(data))
+        self._loop.call_soon(self.receive)  # the socket's descriptor does not tell again what it has told
+
+    def kill(self) -> None:
+        self._process.kill()
+
+    async def end(self, timeout_s: float) -> None:
+        """Wait for the process to end by itself; after ``timeout_s`` it is killed."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(asyncio.shield(self.exited), timeout_s)
+        self.kill()
+        await asyncio.shield(self.exited)
+
+    def _spawn(self, options: EngineOptions) -> subprocess.Popen[bytes]:
+        setup = Setup(
+            options=options,
+            requests_address=f"ipc://{self._directory}/requests",
+            results_address=f"ipc://{self._directory}/results",
+            parent_pid=os.getpid(),
+            heartbeat_s=min(1.0, options.heartbeat_timeout_s / 4),
+        )
+        process = subprocess.Popen(
+            # -P: nothing of the working directory is imported
+            [sys.executable, "-P", "-m", "mindserve_engine.native.core"],
+            stdin=subprocess.PIPE,
+            stdout=_STDERR,  # standard output belongs to the parent
+            env=environment(options),
+            bufsize=0,
+            process_group=0,
+        )
+        assert process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # it died at once; its exit tells
+            send_block(process.stdin.fileno(), encode(setup))
+        return process
+
+    def _wait(self) -> None:
+        status = self._process.wait()
+        with contextlib.suppress(RuntimeError):  # the event loop was closed: nobody waits any more
+            self._loop.call_soon_threadsafe(self._exit, status)
+
+    def _exit(self, status: int) -> None:
+        if self.exited.done():
+            return
+        self.receive()  # its last words
+        self._loop.remove_reader(self._results.fileno())
+        self._requests.close(linger=0)
+        self._results.close(linger=0)
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._forget_names()
+        self.exited.set_result(status)
+        self._on_exit(status)
+
+    def _forget_names(self) -> None:
+        if not self._heard:
+            self._heard = True
+            shutil.rmtree(self._directory, ignore_errors=True)
+
+
+def environment(options: EngineOptions) -> dict[str, str]:
+    """The environment of an engine process: what the numeric libraries read once, when they are loaded."""
+    num_cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    num_threads = str(options.num_threads or max(1, num_cores // options.num_instances))
+    threads = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), num_threads)
+    # devices are loaded by name; without this torch imports every accelerator package it finds
+    return {**os.environ, **threads, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
+
+
+def describe_exit(status: int) -> str:
+    """An exit status for people: "signal 9 (SIGKILL)"."""
+    if status >= 0:
+        return f"exit status {status}"
+    with contextlib.suppress(ValueError):
+        return f"signal {-status} ({signal.Signals(-status).name})"
+    return f"signal {-status}"
+
+
+def _bind(context: zmq.Context[zmq.Socket[bytes]], kind: int, path: Path) -> zmq.Socket[bytes]:
+    socket = context.socket(kind)
+    socket.set_hwm(0)
+    socket.bind(f"ipc://{path}")
+    return socket

@@ -1,0 +1,147 @@
+"""The engine process: loads the model, then serves requests from one socket to another until it is told to close."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import sys
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from typing import Protocol
+
+import zmq
+
+from mindserve_engine.interface import EngineError
+from mindserve_engine.native.batch import Runner
+from mindserve_engine.native.lifeline import receive_block, tie_to_parent
+from mindserve_engine.native.loop import EngineLoop, StepResult
+from mindserve_engine.native.wire import (
+    Abort,
+    Add,
+    Close,
+    Dying,
+    FromCore,
+    Loading,
+    Ready,
+    Setup,
+    Step,
+    ToCore,
+    decode_setup,
+    decode_to_core,
+    encode,
+)
+from mindserve_engine.options import EngineOptions
+from mindserve_engine.types import EngineInfo
+
+log = logging.getLogger(__name__)
+
+
+class Loaded(Protocol):
+    """What the function named by ``EngineOptions.runner`` returns."""
+
+    @property
+    def runner(self) -> Runner: ...
+
+    @property
+    def info(self) -> EngineInfo: ...
+
+
+class Channel:
+    """The process's end of the two sockets."""
+
+    def __init__(self, setup: Setup) -> None:
+        self._context = zmq.Context(1)
+        self._requests = self._context.socket(zmq.PULL)
+        self._results = self._context.socket(zmq.PUSH)
+        for socket in (self._requests, self._results):
+            socket.set_hwm(0)
+        self._requests.connect(setup.requests_address)
+        self._results.connect(setup.results_address)
+
+    def send(self, message: FromCore) -> None:
+        self._results.send(encode(message))
+
+    def receive(self, timeout_s: float) -> Iterator[ToCore]:
+        """All messages that are there; when there are none, those that come within ``timeout_s``."""
+        if timeout_s:
+            self._requests.poll(round(timeout_s * 1000))
+        while True:
+            try:
+                yield decode_to_core(self._requests.recv(zmq.NOBLOCK))
+            except zmq.Again:
+                return
+
+    def close(self) -> None:
+        """Returns when what was sent has left, or after a second."""
+        self._context.destroy(linger=1000)
+
+
+def load(options: EngineOptions, channel: Channel) -> Loaded:
+    """Call the function that ``options.runner`` names."""
+    module_name, _, function_name = options.runner.partition(":")
+    load_runner: Callable[[EngineOptions, Callable[[str, float], None]], Loaded]
+    load_runner = getattr(import_module(module_name), function_name)
+    loaded = load_runner(options, lambda what, share: channel.send(Loading(what, share)))
+    gc.collect()
+    gc.freeze()  # the model stays: collections during requests need not look at it
+    return loaded
+
+
+def serve(loop: EngineLoop, channel: Channel, heartbeat_s: float) -> None:
+    """Until ``Close``: take in what has come, run a step, tell what came of it."""
+    while True:
+        aborted: list[str] = []
+        for message in channel.receive(0 if loop.has_work else heartbeat_s):
+            match message:
+                case Add(request, arrived):
+                    loop.add(request, arrived)
+                case Abort(request_id) if loop.abort(request_id):
+                    aborted.append(request_id)
+                case Close():
+                    return
+        result = StepResult()
+        if loop.has_work:
+            result = loop.step()
+            if not loop.has_work:
+                loop.check()
+        channel.send(Step(loop.stats(), result.events, result.failed, aborted))
+
+
+def run(setup: Setup, channel: Channel) -> None:
+    """The life of the process; a failure is reported in one line to the parent and at length to the log."""
+    try:
+        loaded = load(setup.options, channel)
+        loop = EngineLoop(loaded.runner, loaded.info, setup.options)
+        channel.send(Ready(loaded.info, loop.stats()))
+        serve(loop, channel, setup.heartbeat_s)
+    except EngineError as error:
+        channel.send(Dying(str(error)))
+        raise
+    except Exception as error:
+        channel.send(Dying(f"{type(error).__name__}: {' '.join(str(error).split())}"))
+        raise
+
+
+def main() -> int:
+    """Exit status 0 after ``Close``."""
+    setup = decode_setup(receive_block())
+    tie_to_parent(setup.parent_pid)
+    logging.basicConfig(
+        format="%(asctime)s %(levelname)s engine[%(process)d] %(name)s: %(message)s", level=logging.INFO
+    )
+    channel = Channel(setup)
+    try:
+        run(setup, channel)
+    except EngineError as error:
+        log.error("%s", error)
+        return 1
+    except Exception:
+        log.exception("the engine process gives up")
+        return 1
+    finally:
+        channel.close()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,69 @@
+"""The client side of one request: events wait here for their consumer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+
+from mindserve_engine.interface import GenerationFailed
+from mindserve_engine.types import GenerationRequest, SequenceEvent
+
+
+class NativeGeneration:
+    """Implements ``interface.Generation``. Holds at most ``max_tokens`` events, however slow the consumer."""
+
+    __slots__ = ("_abort", "_events", "_failure", "_num_open", "_waiter", "request_id")
+
+    def __init__(self, request: GenerationRequest, abort: Callable[[str], None]) -> None:
+        self.request_id = request.request_id
+        self._num_open = request.num_sequences
+        self._abort = abort
+        self._events: deque[SequenceEvent] = deque()
+        self._failure: str | None = None
+        self._waiter: asyncio.Future[None] | None = None
+
+    def __aiter__(self) -> NativeGeneration:
+        return self
+
+    async def __anext__(self) -> SequenceEvent:
+        while not self._events:
+            if self._failure is not None:
+                failure, self._failure = self._failure, None
+                raise GenerationFailed(failure)
+            if not self._num_open:
+                raise StopAsyncIteration
+            self._waiter = asyncio.get_running_loop().create_future()
+            try:
+                await self._waiter
+            finally:
+                self._waiter = None
+        return self._events.popleft()
+
+    def abort(self) -> None:
+        self._events.clear()
+        if self._num_open:
+            self._num_open = 0
+            self._wake_up()
+            self._abort(self.request_id)
+
+    def push(self, event: SequenceEvent) -> bool:
+        """Take an event in; True when it was the request's last."""
+        is_end = event.finish_reason is not None or event.failure is not None
+        if not self._num_open:  # aborted, but the process did not know yet
+            return is_end
+        self._num_open -= is_end
+        self._events.append(event)
+        self._wake_up()
+        return not self._num_open
+
+    def fail(self, reason: str) -> None:
+        """End with ``GenerationFailed`` after the events that are there."""
+        if self._num_open:
+            self._num_open = 0
+            self._failure = reason
+            self._wake_up()
+
+    def _wake_up(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)

@@ -1,0 +1,98 @@
+"""The native engine: one or more engine processes behind ``interface.Engine``."""
+
+from __future__ import annotations
+
+import asyncio
+
+import zmq
+
+from mindserve_engine.admission import check_request
+from mindserve_engine.interface import EngineError, EngineUnavailable, QueueFull, RequestInvalid
+from mindserve_engine.native.generation import NativeGeneration
+from mindserve_engine.native.ledger import total
+from mindserve_engine.native.supervisor import Supervisor
+from mindserve_engine.options import EngineOptions
+from mindserve_engine.types import EngineHealth, EngineInfo, EngineState, EngineStats, GenerationRequest
+
+
+def create(options: EngineOptions) -> NativeEngine:
+    """An engine that runs the model at ``options.model_path`` in processes of its own."""
+    return NativeEngine(options)
+
+
+class NativeEngine:
+    """Implements ``interface.Engine``. A request goes to the instance with the most free KV blocks."""
+
+    def __init__(self, options: EngineOptions) -> None:
+        self._options = options
+        self._context: zmq.Context[zmq.Socket[bytes]] | None = None
+        self._instances: list[Supervisor] = []
+        self._health: EngineHealth | None = None
+        """How it ended: failed at the start, or closed."""
+
+    async def start(self) -> None:
+        """Start all instances. When one cannot start, ``EngineError`` is raised and the others are ended."""
+        if self._context is not None or self._health is not None:
+            raise EngineError("an engine starts once")
+        self._context = zmq.Context()
+        self._instances = [Supervisor(self._options, self._context) for _ in range(self._options.num_instances)]
+        for instance in self._instances:
+            instance.launch()
+        for instance in self._instances:
+            await instance.settled.wait()
+            if instance.health.state is EngineState.FAILED:
+                await self._end(instance.health)
+        if self._health is not None:
+            raise EngineError(self._health.reason or "the engine was closed while it started")
+
+    @property
+    def info(self) -> EngineInfo:
+        return next(instance.info for instance in self._instances if instance.info is not None)
+
+    @property
+    def pids(self) -> list[int]:
+        """The engine processes that live, or lived last."""
+        return [instance.pid for instance in self._instances if instance.pid is not None]
+
+    async def admit(self, request: GenerationRequest) -> NativeGeneration:
+        health = self.health()
+        if health.state is not EngineState.READY:
+            raise EngineUnavailable(health.reason or f"the engine is {health.state}")
+        check_request(request, self.info)
+        if any(request.request_id in instance.ledger for instance in self._instances):
+            raise RequestInvalid(field="request_id", reason=f"{request.request_id} is in use")
+        instance = max((instance for instance in self._instances if instance.is_ready), key=_room)
+        num_waiting = sum(instance.ledger.num_waiting for instance in self._instances)
+        if not instance.ledger.has_place and num_waiting >= self._options.max_waiting:
+            raise QueueFull(num_waiting=num_waiting, limit=self._options.max_waiting)
+        return instance.submit(request)
+
+    def health(self) -> EngineHealth:
+        """The whole is as far as its slowest instance while it starts, later as well as its best one."""
+        if self._health is not None:
+            return self._health
+        healths = [instance.health for instance in self._instances]
+        for state in (EngineState.LOADING, EngineState.READY, EngineState.RESTARTING):
+            for health in healths:
+                if health.state is state:
+                    return health
+        return healths[0] if healths else EngineHealth(state=EngineState.LOADING, reason="not started")
+
+    def stats(self) -> EngineStats:
+        return total([instance.ledger.stats() for instance in self._instances])
+
+    async def close(self) -> None:
+        """End the processes; what is in flight fails."""
+        await self._end(EngineHealth(state=EngineState.CLOSED))
+
+    async def _end(self, health: EngineHealth) -> None:
+        self._health = health
+        await asyncio.gather(*(instance.close() for instance in self._instances))
+        if self._context is not None:
+            self._context.term()  # all sockets are closed: returns at once
+
+
+def _room(instance: Supervisor) -> tuple[bool, int, int]:
+    """The larger, the better a new request is placed there."""
+    ledger = instance.ledger
+    return ledger.has_place, ledger.num_free_blocks, -len(ledger)

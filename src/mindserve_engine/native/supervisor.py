@@ -1,0 +1,153 @@
+"""Keeps one engine instance alive: starts its process, watches it, and replaces it when it dies or hangs."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from typing import Final
+
+import zmq
+
+from mindserve_engine.native.child import Child, describe_exit
+from mindserve_engine.native.generation import NativeGeneration
+from mindserve_engine.native.ledger import Ledger
+from mindserve_engine.native.wire import Abort, Add, Close, Dying, FromCore, Loading, Ready, Step
+from mindserve_engine.options import EngineOptions
+from mindserve_engine.types import EngineHealth, EngineInfo, EngineState, EngineStats, GenerationRequest
+
+MAX_FAILED_STARTS: Final = 3
+"""In a row; then the instance is given up."""
+FIRST_BACKOFF_S: Final = 0.25
+MAX_BACKOFF_S: Final = 30.0
+STABLE_S: Final = 60.0
+"""When a process dies that was ready for so long, the back-off begins anew."""
+CLOSE_TIMEOUT_S: Final = 5.0
+
+log = logging.getLogger(__name__)
+
+
+class Supervisor:
+    """One engine instance over the lives of its processes. Belongs to the event loop it is made in."""
+
+    def __init__(self, options: EngineOptions, context: zmq.Context[zmq.Socket[bytes]]) -> None:
+        self.health = EngineHealth(state=EngineState.LOADING, reason="starting the engine process")
+        self.ledger = Ledger(max_batch_size=options.max_batch_size)
+        self.info: EngineInfo | None = None
+        """Of the process that was ready last."""
+        self._options = options
+        self._context = context
+        self._child: Child | None = None
+        self.settled = asyncio.Event()
+        """Set when the first start has succeeded or failed."""
+        self._timer: asyncio.TimerHandle | None = None
+        """Of the next heartbeat check or the next start."""
+        self._heard_at = 0.0
+        self._ready_at: float | None = None
+        self._num_deaths = 0
+        """In a row, without a stable time between them."""
+        self._num_failed_starts = 0
+        self._last_words: str | None = None
+
+    @property
+    def is_ready(self) -> bool:
+        return self.health.state is EngineState.READY
+
+    @property
+    def pid(self) -> int | None:
+        """Of the process that lives or lived last."""
+        return None if self._child is None else self._child.pid
+
+    def submit(self, request: GenerationRequest) -> NativeGeneration:
+        """Send a checked request to the process, which must be ready."""
+        assert self._child is not None
+        assert self.info is not None
+        generation = self.ledger.open(request, self._abort, self.info.block_size)
+        self._child.send(Add(request, time.monotonic()))
+        return generation
+
+    async def close(self) -> None:
+        """End the process; what is in flight fails."""
+        self.health = EngineHealth(state=EngineState.CLOSED)
+        self.settled.set()
+        self._cancel_timer()
+        self.ledger.fail_all("the engine was closed")
+        if self._child is not None:
+            self._child.send(Close())
+            await self._child.end(CLOSE_TIMEOUT_S)
+
+    def launch(self) -> None:
+        """Start a process; ``health`` and ``settled`` tell what becomes of it."""
+        self._last_words = None
+        self._ready_at = None
+        self._child = Child(self._options, self._context, on_message=self._receive, on_exit=self._exited)
+
+    def _abort(self, request_id: str) -> None:
+        if self._child is not None and request_id in self.ledger:
+            self._child.send(Abort(request_id))
+
+    def _receive(self, message: FromCore) -> None:
+        self._heard_at = time.monotonic()
+        match message:
+            case Step():
+                self.ledger.take(message)
+            case Loading(what, share):
+                self.health = EngineHealth(state=self._unready_state(), reason=what, progress=share)
+            case Ready(info, stats):
+                self._become_ready(info, stats)
+            case Dying(reason):
+                self._last_words = reason
+
+    def _become_ready(self, info: EngineInfo, stats: EngineStats) -> None:
+        if self.info is not None:
+            self.ledger.count_restart()
+        self.info = info
+        self.ledger.update(stats)
+        self._ready_at = time.monotonic()
+        self._num_failed_starts = 0
+        self.health = EngineHealth(state=EngineState.READY)
+        self.settled.set()
+        self._check_heartbeat()
+
+    def _check_heartbeat(self) -> None:
+        """Kill the process when it has been silent for too long; its exit then starts another."""
+        assert self._child is not None
+        self._child.receive()  # when it was this side that was busy, the heartbeats lie in the socket
+        timeout_s = self._options.heartbeat_timeout_s
+        if time.monotonic() - self._heard_at > timeout_s:
+            self._last_words = f"the engine process did not answer for {timeout_s:g} s"
+            self._child.kill()
+        else:
+            self._timer = asyncio.get_running_loop().call_later(timeout_s / 4, self._check_heartbeat)
+
+    def _exited(self, status: int) -> None:
+        if self.health.state is EngineState.CLOSED:
+            return
+        self._cancel_timer()
+        reason = self._last_words or f"the engine process ended with {describe_exit(status)}"
+        log.error("engine process: %s", reason)
+        self.ledger.fail_all(reason)
+        was_ready = self._ready_at is not None
+        was_stable = self._ready_at is not None and time.monotonic() - self._ready_at > STABLE_S
+        self._num_deaths = 1 if was_stable else self._num_deaths + 1
+        self._num_failed_starts += not was_ready
+        # what a first start reports in order (no such file, no memory) will not be better next time
+        is_hopeless = self.info is None and self._last_words is not None
+        if is_hopeless or self._num_failed_starts >= MAX_FAILED_STARTS:
+            self.health = EngineHealth(state=EngineState.FAILED, reason=reason)
+            self.settled.set()
+        else:
+            self._launch_later(reason)
+
+    def _launch_later(self, reason: str) -> None:
+        delay_s = min(MAX_BACKOFF_S, FIRST_BACKOFF_S * 2 ** (self._num_deaths - 1))
+        self.health = EngineHealth(state=self._unready_state(), reason=f"{reason}; trying again")
+        self._timer = asyncio.get_running_loop().call_later(delay_s, self.launch)
+
+    def _unready_state(self) -> EngineState:
+        return EngineState.LOADING if self.info is None else EngineState.RESTARTING
+
+    def _cancel_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None

@@ -1,0 +1,101 @@
+"""The messages between the engine's client side and its process, as msgpack arrays. One message per step comes back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from mindserve_engine.options import EngineOptions
+from mindserve_engine.types import EngineInfo, EngineStats, GenerationRequest, SequenceEvent
+
+
+class Setup(msgspec.Struct, frozen=True):
+    """What a new process is told on its standard input."""
+
+    options: EngineOptions
+    requests_address: str
+    """ZeroMQ endpoint the process receives ``ToCore`` from."""
+    results_address: str
+    """ZeroMQ endpoint the process sends ``FromCore`` to."""
+    parent_pid: int
+    heartbeat_s: float
+    """An idle process says that it is alive this often."""
+
+
+class Add(msgspec.Struct, frozen=True, array_like=True, tag="add"):
+    request: GenerationRequest
+    arrived: float
+    """Seconds of the machine's monotonic clock, which all its processes share."""
+
+
+class Abort(msgspec.Struct, frozen=True, array_like=True, tag="abort"):
+    request_id: str
+
+
+class Close(msgspec.Struct, frozen=True, array_like=True, tag="close"):
+    pass
+
+
+ToCore = Add | Abort | Close
+
+
+class Loading(msgspec.Struct, frozen=True, array_like=True, tag="loading"):
+    what: str
+    share: float
+    """How far it is, 0..1."""
+
+
+class Ready(msgspec.Struct, frozen=True, array_like=True, tag="ready"):
+    info: EngineInfo
+    stats: EngineStats
+
+
+class Dying(msgspec.Struct, frozen=True, array_like=True, tag="dying"):
+    """The process ends by itself, after this message."""
+
+    reason: str
+    """One line."""
+
+
+class Step(msgspec.Struct, frozen=True, array_like=True, tag="step"):
+    """What one turn of the loop brought; without any contents it is a heartbeat."""
+
+    stats: EngineStats
+    events: list[SequenceEvent] = []
+    failed: list[str] = []
+    """Requests that were lost with a failed step."""
+    aborted: list[str] = []
+    """Requests that were dropped as asked."""
+
+
+FromCore = Loading | Ready | Dying | Step
+
+
+def _to_path(kind: type, value: Any) -> Any:
+    if kind is not Path:
+        raise NotImplementedError(f"{kind} does not travel to the engine's process")
+    return Path(value)
+
+
+_encoder = msgspec.msgpack.Encoder(enc_hook=str)
+_setup_decoder = msgspec.msgpack.Decoder(Setup, dec_hook=_to_path)
+_to_core_decoder = msgspec.msgpack.Decoder(ToCore)
+_from_core_decoder = msgspec.msgpack.Decoder(FromCore)
+
+
+def encode(message: Setup | ToCore | FromCore) -> bytes:
+    return _encoder.encode(message)
+
+
+def decode_setup(data: bytes) -> Setup:
+    return _setup_decoder.decode(data)
+
+
+def decode_to_core(data: bytes) -> ToCore:
+    return _to_core_decoder.decode(data)
+
+
+def decode_from_core(data: bytes) -> FromCore:
+    return _from_core_decoder.decode(data)

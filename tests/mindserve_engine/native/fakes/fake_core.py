@@ -1,0 +1,92 @@
+"""Runners for engine processes: the fake model, with prompt tokens that make the process misbehave, and bad starts."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from fake_runner import VOCAB_SIZE, FakeRunner
+
+from mindserve_engine.interface import EngineError
+from mindserve_engine.native.batch import Sampled, StepBatch
+from mindserve_engine.options import EngineOptions
+from mindserve_engine.types import EngineInfo
+
+NUM_BLOCKS, BLOCK_SIZE = 32, 4
+DIE, HANG, FAIL, BREAK, SLOW = 901, 902, 903, 904, 905
+"""Token ids that make a step kill its process, never end, raise, give NaN, or take 20 ms."""
+
+Progress = Callable[[str, float], None]
+
+
+@dataclass
+class Loaded:
+    runner: FakeRunner
+    info: EngineInfo
+
+
+class TrickyRunner(FakeRunner):
+    def run(self, batch: StepBatch) -> list[Sampled]:
+        for trick in set(batch.token_ids):
+            if trick == DIE:
+                os.kill(os.getpid(), signal.SIGKILL)
+            elif trick == HANG:
+                threading.Event().wait()
+            elif trick == FAIL:
+                raise RuntimeError("no such page")
+            elif trick == SLOW:
+                time.sleep(0.02)
+        for sample in batch.samples:
+            if BREAK in sample.prompt_token_ids:
+                self.failures[sample.sequence_id] = "the logits are not finite"
+        return super().run(batch)
+
+
+def load_runner(options: EngineOptions, progress: Progress) -> Loaded:
+    """Remembers its environment in the model's type, for the test that looks at it."""
+    progress("loading weights", 0.5)
+    threads, autoload = os.environ["OMP_NUM_THREADS"], os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"]
+    max_context = NUM_BLOCKS * BLOCK_SIZE
+    info = EngineInfo(
+        model_type=f"threads {threads}, autoload {autoload}",
+        vocab_size=VOCAB_SIZE,
+        max_context=max_context,
+        max_prompt_tokens=min(options.max_prompt_tokens or max_context - 1, max_context - 1),
+        block_size=BLOCK_SIZE,
+        num_blocks=NUM_BLOCKS,
+    )
+    return Loaded(TrickyRunner(NUM_BLOCKS, BLOCK_SIZE), info)
+
+
+def refuse_to_load(options: EngineOptions, progress: Progress) -> Loaded:
+    raise EngineError(f"{options.model_path}: there is no model")
+
+
+def fail_to_load(options: EngineOptions, progress: Progress) -> Loaded:
+    raise ValueError("first line\nsecond line")
+
+
+def die_loading(options: EngineOptions, progress: Progress) -> Loaded:
+    """Leaves a mark for each attempt in the folder that stands for the model."""
+    (options.model_path / str(os.getpid())).touch()
+    os.kill(os.getpid(), signal.SIGKILL)
+    raise AssertionError
+
+
+def never_load(options: EngineOptions, progress: Progress) -> Loaded:
+    progress("loading for ever", 0.25)
+    threading.Event().wait()
+    raise AssertionError
+
+
+def load_once(options: EngineOptions, progress: Progress) -> Loaded:
+    """Loads the first time only."""
+    mark = options.model_path / "loaded"
+    if mark.exists():
+        raise ValueError("the device is still busy")
+    mark.touch()
+    return load_runner(options, progress)
