@@ -131,9 +131,11 @@ def _components(document: JsonObject, value: Any, shown: set[str]) -> Iterator[C
 
 def _component(name: str, schema: JsonObject) -> Component:
     members = [member for key in UNION_KEYWORDS for member in schema.get(key, [])]
+    bases = " and ".join(type_text(part) for part in schema.get("allOf", []) if "$ref" in part)
+    notes = notes_text({key: value for key, value in schema.items() if key != "x-rule"})
     return Component(
         name=name,
-        description=notes_text({key: value for key, value in schema.items() if key != "x-rule"}),
+        description=f"{notes} It has the fields of {bases} too.".strip() if bases else notes,
         source=source_text(schema),
         fields=tuple(_fields(schema)),
         members=" or ".join(type_text(member) for member in members),

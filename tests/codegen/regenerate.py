@@ -1,0 +1,54 @@
+"""`python -m tests.codegen.regenerate` writes the golden outputs anew, to be read as a diff before they are committed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from codegen import config_models, config_reference, defaults, models, operations, reference, rules
+from codegen.document import load
+
+HERE = Path(__file__).parent
+GOLDEN = HERE / "golden"
+SPECS = HERE / "specs"
+_GENERATORS = {
+    "models": models,
+    "rules": rules,
+    "operations": operations,
+    "defaults": defaults,
+    "reference": reference,
+}
+_WANTED = {
+    "answers": ("models", "operations", "reference"),
+    "bounds": ("models",),
+    "nullability": ("models", "defaults"),
+    "open_maps": ("models", "reference"),
+    "rules": ("models", "rules", "reference"),
+    "unions": ("models", "reference"),
+}
+
+
+def outputs() -> dict[str, str]:
+    """File name below `golden/` -> what the generator makes of the tiny spec of that name."""
+    made = {}
+    for name, kinds in _WANTED.items():
+        document = load(SPECS / f"{name}.yaml").data
+        for kind in kinds:
+            made[f"{name}.{kind}.golden"] = _GENERATORS[kind].generate(document)
+    schema = load(SPECS / "config" / "config.schema.yaml").data
+    made["config.models.golden"] = config_models.generate(schema)
+    made["config.reference.golden"] = config_reference.generate(schema)
+    return made
+
+
+def main() -> None:
+    """Write all of them and take away those that nothing makes any more."""
+    made = outputs()
+    GOLDEN.mkdir(exist_ok=True)
+    for path in set(GOLDEN.iterdir()) - {GOLDEN / name for name in made}:
+        path.unlink()
+    for name, text in made.items():
+        (GOLDEN / name).write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
