@@ -73,6 +73,7 @@ class MarkedEncoder:
         self._tokenizer = Tokenizer.from_str(json.dumps(_respell(spec, control.markers), ensure_ascii=False))
         self._renumbered = self._find_renumbered(spec, control.markers)
         control_ids = {token["id"] for token in spec["added_tokens"] if token["content"] in control.markers}
+        control_ids -= _unknown_ids(spec["model"])
         for literal, marker in control.markers.items():
             if not control_ids.isdisjoint(self.encode(literal)) or len(self.encode(marker)) != 1:
                 raise ValueError(f"the token {literal!r} cannot be kept apart from text")
@@ -107,7 +108,7 @@ class TooManyTokens(Exception):
 
 
 def _respell(spec: dict[str, Any], markers: dict[str, str]) -> dict[str, Any]:
-    """``spec`` with control tokens under their marker spelling, in the vocabulary too, and no merge that makes one."""
+    """``spec`` with control tokens under their marker spelling, in the vocabulary too, and no merge that makes or takes one."""
     model = dict(spec["model"])
     if isinstance(model["vocab"], dict):
         model["vocab"] = {markers.get(token, token): token_id for token, token_id in model["vocab"].items()}
@@ -116,11 +117,19 @@ def _respell(spec: dict[str, Any], markers: dict[str, str]) -> dict[str, Any]:
     if isinstance(model.get("unk_token"), str):
         model["unk_token"] = markers.get(model["unk_token"], model["unk_token"])
     if "merges" in model:
-        model["merges"] = [merge for merge in model["merges"] if _merged(merge) not in markers]
+        model["merges"] = [merge for merge in model["merges"] if markers.keys().isdisjoint(_parts_and_whole(merge))]
     added = [{**token, "content": markers.get(token["content"], token["content"])} for token in spec["added_tokens"]]
     unused = {"post_processor": None, "padding": None, "truncation": None}
     return {**spec, "model": model, "added_tokens": added, **unused}
 
 
-def _merged(merge: Any) -> str:
-    return "".join(merge.split(" ", 1) if isinstance(merge, str) else merge)
+def _unknown_ids(model: dict[str, Any]) -> set[int]:
+    """The token that stands for text the vocabulary cannot spell: any text may give it, and it marks no turn."""
+    if model.get("unk_id") is not None:
+        return {model["unk_id"]}
+    return {model["vocab"][model["unk_token"]]} if model.get("unk_token") else set()
+
+
+def _parts_and_whole(merge: Any) -> tuple[str, str, str]:
+    left, right = merge.split(" ", 1) if isinstance(merge, str) else merge
+    return left, right, left + right

@@ -134,7 +134,9 @@ def load_tokenizer(
         return ChatTokenizer(tokenizer, templates)
     except jinja2.TemplateSyntaxError as error:
         raise StartupError(f"{model_path}: broken chat template, line {error.lineno}: {error.message}") from error
-    except (ValueError, jinja2.TemplateError) as error:
+    except jinja2.TemplateError as error:
+        raise StartupError(f"{model_path}: broken chat template: {_one_line(error)}") from error
+    except Exception as error:  # the tokenizers library raises bare exceptions
         raise StartupError(f"{model_path}: unusable tokenizer: {_one_line(error)}") from error
 
 
