@@ -100,5 +100,5 @@ class Device(Protocol):
     def attention(
         self, query: Tensor, key: Tensor, value: Tensor, cache: LayerCache, batch: DeviceBatch, spec: AttentionSpec
     ) -> Tensor:
-        """[T, H, D] -> [T, H * D], causal over what ``cache`` holds for each sequence. ``key`` and ``value`` are those just
-        written: a sequence without history may be computed from them."""
+        """[T, H, D] -> [T, H * D], causal over what ``cache`` holds for each sequence. ``key`` and ``value`` are those
+        just written: a sequence without history may be computed from them."""

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
+import numpy as np
 import psutil
 import torch
-import torch.nn.functional as F
 from torch import Tensor
+from torch.nn import functional
 
 from mindserve_engine.interface import EngineError
 from mindserve_engine.native.batch import StepBatch
@@ -47,9 +50,12 @@ class CpuDevice:
     def kv_cache(
         self, *, num_layers: int, num_blocks: int, block_size: int, kv_heads: int, head_dim: int, dtype: torch.dtype
     ) -> list[Tensor]:
-        """[2, blocks, KV, block size, D] per layer. Zeros: the pages are taken from the system only when written."""
+        """[2, blocks, KV, block size, D] per layer. The system gives numpy's zeros page by page as they are written;
+        torch's own would touch gigabytes at start."""
         shape = (2, num_blocks, kv_heads, block_size, head_dim)
-        return [torch.zeros(shape, dtype=dtype) for _ in range(num_layers)]
+        num_bytes = math.prod(shape) * dtype.itemsize
+        layers = (torch.from_numpy(np.zeros(num_bytes, dtype=np.uint8)) for _ in range(num_layers))
+        return [layer.view(dtype).view(shape) for layer in layers]
 
     def upload(self, batch: StepBatch) -> DeviceBatch:
         ends = batch.query_ends
@@ -73,8 +79,8 @@ class CpuDevice:
 
     def norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
         if weight.dim() == 1:
-            return F.rms_norm(x, weight.shape, weight, eps)
-        return F.rms_norm(x, weight.shape[-1:], None, eps) * weight
+            return functional.rms_norm(x, weight.shape, weight, eps)
+        return functional.rms_norm(x, weight.shape[-1:], None, eps) * weight
 
     def add_norm(self, x: Tensor, residual: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
         total = residual + x
@@ -92,7 +98,7 @@ class CpuDevice:
 
     def swiglu(self, gate_up: Tensor) -> Tensor:
         gate, up = gate_up.chunk(2, dim=-1)
-        return F.silu(gate).mul_(up)
+        return functional.silu(gate).mul_(up)
 
     def write_kv(self, key: Tensor, value: Tensor, cache: Tensor, batch: DeviceBatch) -> None:
         plan: CpuPlan = batch.plan

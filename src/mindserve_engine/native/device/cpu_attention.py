@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import Final
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
+from torch.nn import functional
 
 from mindserve_engine.native.device.base import AttentionSpec
 from mindserve_engine.native.device.cpu_plan import Cells, CpuPlan, DecodeGroup, PromptPart
@@ -55,7 +55,7 @@ def _decode(query: Tensor, gathered: Tensor, group: DecodeGroup, spec: Attention
     if spec.softcap is not None or spec.sinks is not None:
         return _plain(heads, keys, values, mask, spec).reshape(query.shape)
     if batch * kv_heads <= _FEW_HEADS:
-        return F.scaled_dot_product_attention(heads, keys, values, mask, scale=spec.scale).reshape(query.shape)
+        return functional.scaled_dot_product_attention(heads, keys, values, mask, scale=spec.scale).reshape(query.shape)
     scores = torch.bmm(heads.flatten(0, 1), keys.flatten(0, 1).transpose(1, 2))
     scores = scores.view(batch, kv_heads, -1, num_tokens).to(torch.float32).mul_(spec.scale).add_(mask)
     weights = scores.softmax(dim=-1).to(values.dtype).flatten(0, 1)
@@ -82,7 +82,7 @@ def _prompt(query: Tensor, keys: Tensor, values: Tensor, part: PromptPart, spec:
         return _plain_prompt(heads, keys, values, part, spec)
     whole = part.cells is None and spec.window is None
     mask = None if whole else _prompt_mask(part, spec.window, query.dtype)
-    out = F.scaled_dot_product_attention(
+    out = functional.scaled_dot_product_attention(
         heads, keys, values, mask, is_causal=whole, scale=spec.scale, enable_gqa=heads.shape[1] != keys.shape[1]
     )
     return out[0].transpose(0, 1)

@@ -1,7 +1,8 @@
 """Products with weights on CPU: which kernel at which batch size.
 
-Measured on two Zen 4 cores (all linears of one step of a 135M model, ms): at 1 / 8 / 12 / 16 / 32 rows int4 takes 4.5 / 14
-/ 21 / 27 / 52 and bfloat16 19 / 23 / 35 / 26 / 37. Few rows are bound by reading the weights, many by arithmetic."""
+Measured on two Zen 4 cores (all linears of one step of a 135M model, ms): at 1 / 8 / 12 / 16 / 32 rows int4 takes
+4.5 / 14 / 21 / 27 / 52 and bfloat16 19 / 23 / 35 / 26 / 37. Few rows are bound by reading the weights, many by
+arithmetic."""
 
 from __future__ import annotations
 
@@ -9,8 +10,8 @@ from collections.abc import Callable
 from typing import Final
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
+from torch.nn import functional
 
 from mindserve_engine.native.weights.quantised import INT4_GROUP, Int4Weight, Int8Weight
 
@@ -30,7 +31,7 @@ class PlainLinear:
         self._bias = bias
 
     def __call__(self, x: Tensor) -> Tensor:
-        return F.linear(x, self._weight, self._bias)
+        return functional.linear(x, self._weight, self._bias)
 
 
 class BatchSizeLinear:

@@ -1,8 +1,8 @@
 """Where the tokens of one step lie in the CPU cache, worked out once per step for all layers.
 
-The cache of a layer is one tensor [2, blocks, KV heads, block size, D]: keys, then values, each head's tokens of a block
-side by side. It is read in tiles of 32 tokens: picking a sequence's tiles head by head gives [KV, length, D] in one copy,
-ready for batched products, and wastes at most 31 tokens per sequence whatever the block size is.
+The cache of a layer is one tensor [2, blocks, KV heads, block size, D]: keys, then values, each head's tokens of a
+block side by side. It is read in tiles of 32 tokens: picking a sequence's tiles head by head gives [KV, length, D] in
+one copy, ready for batched products, and wastes at most 31 tokens per sequence whatever the block size is.
 """
 
 from __future__ import annotations
@@ -148,7 +148,8 @@ def _stale_tiles(slots: IntArray, ends: IntArray, num_new: IntArray, tile: int) 
     last = slots[ends - 1]
     offset = last % tile
     begun_now = (offset < num_new) & (offset != tile - 1)
-    return last[begun_now] // tile
+    stale: IntArray = last[begun_now] // tile
+    return stale
 
 
 def _groups_of_like_length(rows: IntArray, lengths: IntArray, tile: int) -> list[IntArray]:

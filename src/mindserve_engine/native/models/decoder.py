@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
+from torch.nn import functional
 from transformers import PretrainedConfig
 
 from mindserve_engine.native.device.base import AttentionSpec, Device, DeviceBatch, LayerCache, Linear
@@ -104,7 +104,7 @@ class Decoder:
 
     def logits(self, batch: DeviceBatch, caches: list[LayerCache]) -> Tensor:
         factors = self._device.rotary_factors(*self._rotary.at(batch.positions))
-        residual = F.embedding(batch.token_ids, self._embedding)
+        residual = functional.embedding(batch.token_ids, self._embedding)
         first = self._layers[0]
         normed = self._device.norm(residual, first.input_norm, self._shape.eps)
         for number, layer in enumerate(self._layers):

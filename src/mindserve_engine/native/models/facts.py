@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from gguf import GGUFReader
 from transformers import AutoConfig, PretrainedConfig
 
 from mindserve_engine.interface import EngineError
@@ -25,10 +26,12 @@ class ModelFacts:
     """The text model's config."""
     eos_token_ids: tuple[int, ...]
     default_top_k: int | None
+    gguf: GGUFReader | None = None
+    """The open file, when the model is one: parsing its header takes seconds."""
 
     @property
     def is_gguf(self) -> bool:
-        return self.path.is_file()
+        return self.gguf is not None
 
     @property
     def max_positions(self) -> int | None:
@@ -66,7 +69,7 @@ def _gguf_facts(path: Path) -> ModelFacts:
         tokens = reader.fields["tokenizer.ggml.tokens"].contents()
         eos += [tokens.index(_END_OF_TURN)] if _END_OF_TURN in tokens else []
     eos += _ids(config.eos_token_id)
-    return ModelFacts(path=path, config=config, eos_token_ids=_within(eos, config), default_top_k=None)
+    return ModelFacts(path=path, config=config, eos_token_ids=_within(eos, config), default_top_k=None, gguf=reader)
 
 
 def _load_config(folder: Path, *, trust_remote_code: bool, gguf_file: str | None = None) -> PretrainedConfig:

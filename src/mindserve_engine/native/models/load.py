@@ -12,7 +12,7 @@ from mindserve_engine.native.models.base import Model
 from mindserve_engine.native.models.decoder import Decoder, is_lean
 from mindserve_engine.native.models.facts import ModelFacts, first_line
 from mindserve_engine.native.models.generic import load_generic
-from mindserve_engine.native.weights.gguf_source import GgufSource, open_gguf
+from mindserve_engine.native.weights.gguf_source import GgufSource
 from mindserve_engine.native.weights.safetensors_source import SafetensorsSource
 from mindserve_engine.native.weights.source import DTYPES, WeightSource
 from mindserve_engine.options import EngineOptions
@@ -43,12 +43,12 @@ def load_model(
 
 
 def _open_source(facts: ModelFacts, dtype_name: str, dtype: torch.dtype) -> WeightSource:
-    if not facts.is_gguf:
+    if facts.gguf is None:
         return SafetensorsSource(facts.path, dtype)
     heads = facts.config.num_attention_heads
     return GgufSource(
         facts.path,
-        open_gguf(facts.path),
+        facts.gguf,
         dtype=dtype_name,
         heads=heads,
         kv_heads=getattr(facts.config, "num_key_value_heads", None) or heads,

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from typing import Final
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
+from torch.nn import functional
 
 _SEGMENT: Final = 256
-"""Tokens summed together before the search looks inside one segment: a float64 running sum over a whole vocabulary would
-cost more than the rest of sampling."""
+"""Tokens summed together before the search looks inside one segment: a float64 running sum over a whole vocabulary
+would cost more than the rest of sampling."""
 _FEWEST_CANDIDATES: Final = 64
 _NUCLEUS_CANDIDATES: Final = 1024
 """Tried first for top-p without top-k; a flatter distribution falls back to a full sort."""
@@ -71,8 +71,8 @@ def draw(rows: DrawRows) -> list[int]:
 
 
 def _num_candidates(top_k: int, top_p: float, vocab_size: int) -> int:
-    """How many of the most probable tokens to look at; 0: the whole vocabulary, unsorted. Powers of two, so that rows with
-    like settings are computed together."""
+    """How many of the most probable tokens to look at; 0: the whole vocabulary, unsorted. Powers of two, so that rows
+    with like settings are computed together."""
     limited = 0 < top_k < vocab_size
     if not limited and top_p >= 1:
         return 0
@@ -82,11 +82,12 @@ def _num_candidates(top_k: int, top_p: float, vocab_size: int) -> int:
 
 def _draw_from_all(rows: DrawRows) -> list[int]:
     weights = rows.weights(rows.logits)
-    segments = F.pad(weights, (0, -weights.shape[1] % _SEGMENT)).unflatten(1, (-1, _SEGMENT))
+    padded = functional.pad(weights, (0, -weights.shape[1] % _SEGMENT))
+    segments = padded.view(len(weights), -1, _SEGMENT)
     running = segments.sum(dim=-1, dtype=torch.float64).cumsum(dim=-1)
     target = running[:, -1] * torch.tensor(rows.uniform, dtype=torch.float64, device=running.device)
     segment = _first_above(running, target, running[:, -1])
-    before = F.pad(running, (1, 0)).gather(1, segment[:, None])[:, 0]
+    before = functional.pad(running, (1, 0)).gather(1, segment[:, None])[:, 0]
     chosen = segments[torch.arange(len(segment), device=segment.device), segment]
     inner = chosen.to(torch.float64).cumsum(dim=-1)
     token = segment * _SEGMENT + _first_above(inner, target - before, inner[:, -1])
@@ -107,7 +108,7 @@ def _draw_from_top(rows: DrawRows, width: int) -> list[int]:
         total = torch.where(num_allowed == vocab_size, everything, total)
     enough = total * torch.tensor(rows.top_p, dtype=torch.float64, device=device)
     # A token stays while those before it have not reached top_p: the most probable one always does.
-    kept = (F.pad(running[:, :-1], (1, 0)) < enough[:, None]).sum(dim=-1)
+    kept = (functional.pad(running[:, :-1], (1, 0)) < enough[:, None]).sum(dim=-1)
     last = torch.minimum(last, kept.clamp_min(1) - 1)
     kept_total = running.gather(1, last[:, None])[:, 0]
     target = kept_total * torch.tensor(rows.uniform, dtype=torch.float64, device=device)
@@ -120,8 +121,8 @@ def _draw_from_top(rows: DrawRows, width: int) -> list[int]:
 
 
 def _first_above(running: Tensor, target: Tensor, total: Tensor) -> Tensor:
-    """[R] the first place where the running sum exceeds the target; when rounding put the target at the total, the place
-    that completes the total. Either way a place with weight."""
+    """[R] the first place where the running sum exceeds the target; when rounding put the target at the total, the
+    place that completes the total. Either way a place with weight."""
     above = torch.searchsorted(running, target[:, None].contiguous(), right=True)[:, 0]
     completes = torch.searchsorted(running, total[:, None].contiguous())[:, 0]
     return torch.minimum(above, completes)

@@ -23,7 +23,7 @@ _ROTATED: Final = ("self_attn.q_proj", "self_attn.k_proj")
 
 
 def open_gguf(path: Path) -> gguf.GGUFReader:
-    """The file's header and memory-mapped tensors. Raises ``EngineError`` for anything that is not a whole GGUF file."""
+    """The file's header and memory-mapped tensors. Raises ``EngineError`` for what is not a whole GGUF file."""
     try:
         return gguf.GGUFReader(path)
     except (ValueError, OSError, IndexError, KeyError, UnicodeDecodeError, TypeError, OverflowError) as error:
@@ -105,7 +105,7 @@ def _architecture(path: Path, name: str) -> gguf.MODEL_ARCH:
 
 
 def _unpack_four_bits(tensor: gguf.ReaderTensor) -> Int4Weight:
-    """Codes, scales and minima of each group of 32; the layouts are GGML's, exact up to float16 arithmetic in float32."""
+    """Codes, scales and minima of each group of 32, from GGML's layouts."""
     num_rows, num_columns = int(tensor.shape[1]), int(tensor.shape[0])
     if tensor.tensor_type == Kind.Q4_K:
         codes, scale, minimum = _superblocks(tensor.data.reshape(num_rows * (num_columns // _SUPERBLOCK), -1))
@@ -122,7 +122,7 @@ def _unpack_four_bits(tensor: gguf.ReaderTensor) -> Int4Weight:
 
 
 def _blocks(blocks: np.ndarray, kind: Kind) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Q4_0: scale, 16 bytes. Q4_1: scale, minimum, 16 bytes. Low nibbles are the first 16 weights, high ones the rest."""
+    """Q4_0: scale, 16 bytes. Q4_1: scale, minimum, 16 bytes. Low nibbles hold the first 16 weights."""
     scale = _halves(blocks[:, 0:2])
     minimum = -8 * scale if kind == Kind.Q4_0 else _halves(blocks[:, 2:4])
     packed = blocks[:, -INT4_GROUP // 2 :]

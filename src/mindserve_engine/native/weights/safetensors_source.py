@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -17,6 +18,14 @@ _SINGLE: Final = "model.safetensors"
 _INDEX: Final = "model.safetensors.index.json"
 
 
+class _Handle(Protocol):
+    """What we use of ``safetensors.safe_open``, which has no types."""
+
+    def keys(self) -> Iterable[str]: ...
+
+    def get_tensor(self, name: str) -> Tensor: ...
+
+
 class SafetensorsSource:
     """Reads tensors one by one, memory-mapped, so that loading never holds the model twice."""
 
@@ -24,7 +33,7 @@ class SafetensorsSource:
         self._folder = folder
         self._dtype = dtype
         self._files = {path.name: _open(path) for path in _weight_files(folder)}
-        self._file_of = {name: file for file, handle in self._files.items() for name in handle.keys()}  # noqa: SIM118
+        self._file_of = {name: file for file, handle in self._files.items() for name in handle.keys()}
         self.weights_name = str(dtype).removeprefix("torch.")
 
     def __contains__(self, name: str) -> bool:
@@ -34,7 +43,7 @@ class SafetensorsSource:
         file = self._file_of.get(name)
         if file is None:
             raise missing(name, self._folder)
-        tensor: Tensor = self._files[file].get_tensor(name)
+        tensor = self._files[file].get_tensor(name)
         require_shape(name, tuple(tensor.shape), shape)
         return tensor.to(self._dtype)
 
@@ -42,9 +51,10 @@ class SafetensorsSource:
         return self.tensor(name, shape)
 
 
-def _open(path: Path) -> safe_open:
+def _open(path: Path) -> _Handle:
     try:
-        return safe_open(path, framework="pt")
+        handle: _Handle = safe_open(path, framework="pt")
+        return handle
     except FileNotFoundError as error:
         raise EngineError(f"{path}: the index names this file, but it does not exist") from error
     except (SafetensorError, OSError) as error:
