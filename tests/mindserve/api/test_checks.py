@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from conformance.rule_cases import RuleCase, load_rule_cases
+from mindserve.api._generated.rules import RULES
+from mindserve.api.checks import PREDICATES, check_request
+from mindserve.api.decode import decode_request
+from mindserve.config.settings import ServeSettings
+from mindserve.errors import RequestRefused
+from tests.serving import chat_body
+
+CASES = load_rule_cases("m")
+CALL = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+
+
+def check(body: dict[str, Any], **settings: Any) -> None:
+    request = decode_request(json.dumps(body).encode(), content_type=None, max_json_depth=20)
+    check_request(request, ServeSettings(model_name="m", **settings))
+
+
+def refusal(body: dict[str, Any], **settings: Any) -> RequestRefused:
+    with pytest.raises(RequestRefused) as refused:
+        check(body, **settings)
+    return refused.value
+
+
+def test_rules_and_predicates_are_a_bijection() -> None:
+    assert set(PREDICATES) == set(RULES)
+    assert len(set(PREDICATES.values())) == len(PREDICATES)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.rule)
+def test_every_rule_is_enforced(case: RuleCase, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The refusal is that of the rule itself: without its predicate the request is not refused with this text."""
+    refused = refusal(case.breaks)
+    assert refused.field == case.field
+    assert case.field in refused.message
+    assert "{" not in refused.message.replace(json.dumps("{"), "")
+    check(case.keeps)
+
+
+def test_the_size_of_messages_is_a_setting() -> None:
+    body = chat_body(messages=[{"role": "user", "content": "ab"}, {"role": "user", "content": "cde"}])
+    check(body, max_messages_length=5)
+    refused = refusal(body, max_messages_length=4)
+    assert "5 characters" in refused.message
+    assert "at most 4" in refused.message
+
+
+@pytest.mark.parametrize("content", ["", None, []])
+def test_empty_content_is_a_setting(content: Any) -> None:
+    body = chat_body(messages=[{"role": "system", "content": content}, {"role": "user", "content": "x"}])
+    assert refusal(body).field == "messages[0].content"
+    check(body, allow_empty_content=True)
+
+
+@pytest.mark.parametrize("content", ["", None])
+def test_calls_and_tool_results_need_no_content(content: str | None) -> None:
+    check(
+        chat_body(
+            messages=[
+                {"role": "user", "content": "x"},
+                {"role": "assistant", "content": content, "tool_calls": [CALL]},
+                {"role": "tool", "tool_call_id": "c", "content": content},
+            ]
+        )
+    )
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"use_beam_search": True, "stop": []},
+        {"use_beam_search": True, "n": 2, "best_of": 1},
+        {"use_beam_search": True, "n": 2, "temperature": 0},
+        {"stream": True, "n": 2, "best_of": 2},
+        {"stream": True, "best_of": 1},
+        {"n": 1, "temperature": 0},
+        {"best_of": 3, "n": 2},
+        {"logprobs": False, "top_logprobs": 0},
+        {"top_logprobs": 5},
+        {"top_k": -1},
+        {"seed": 2**64 - 1},
+        {"stop": ["a" * 32768]},
+        {"tool_choice": "auto", "tools": []},
+        {"tools": [{"type": "function", "function": {"name": "f"}}], "tool_choice": "none", "stop": "x", "n": 2},
+        {"chat_template_kwargs": {"enable_thinking": None, "other": 1.5}},
+    ],
+)
+def test_what_no_rule_forbids(fields: dict[str, Any]) -> None:
+    check(chat_body(**fields))
+
+
+@pytest.mark.parametrize("arguments", ["[1]", "{", "1", '{"a": NaN}', '{"a":' * 30 + "1" + "}" * 30])
+def test_history_arguments_must_be_json_objects(arguments: str) -> None:
+    call = {**CALL, "function": {"name": "f", "arguments": arguments}}
+    body = chat_body(messages=[{"role": "user", "content": "x"}, {"role": "assistant", "tool_calls": [call]}])
+    assert refusal(body).field == "messages[1].tool_calls[0].function.arguments"
+
+
+@pytest.mark.parametrize(
+    ("parameters", "key"),
+    [
+        ({"type": ["object"]}, "type"),
+        ({"properties": []}, "properties"),
+        ({"properties": {"a": "string"}}, "properties.a"),
+        ({"required": "a"}, "required"),
+        ({"required": ["a", 1]}, "required[1]"),
+        ({"additionalProperties": "no"}, "additionalProperties"),
+    ],
+)
+def test_types_of_tool_parameters(parameters: dict[str, Any], key: str) -> None:
+    tools = [{"type": "function", "function": {"name": "f", "parameters": parameters}}]
+    assert refusal(chat_body(tools=tools)).field == f"tools[0].function.parameters.{key}"
