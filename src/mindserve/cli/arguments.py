@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 from importlib.metadata import version
 from pathlib import Path
-from typing import Final
+from typing import Final, NoReturn
 
 from mindserve_engine.registry import engine_names
 
@@ -16,9 +17,17 @@ CONFIG_VARIABLE: Final = "MIES_CONFIG_JSON_PATH"
 _DTYPES: Final = ("auto", "int4", "bfloat16", "float16", "float32")
 
 
+class _Parser(argparse.ArgumentParser):
+    """Says in one line what it did not understand."""
+
+    def error(self, message: str) -> NoReturn:
+        print(f"{self.prog}: {message} (see {self.prog} --help)", file=sys.stderr)  # noqa: T201 - to a person
+        raise SystemExit(2)
+
+
 def parse_arguments(words: list[str] | None) -> argparse.Namespace:
     """``words`` without the program's name; ``None``: those of the process. Exits with 2 on words it does not know."""
-    parser = argparse.ArgumentParser(prog="mindserve", description="Serves chat completions as MindIE documents them.")
+    parser = _Parser(prog="mindserve", description="Serves chat completions as MindIE documents them.")
     parser.add_argument("--version", action="version", version=f"mindserve {version('mindserve')}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _add_serve(commands.add_parser("serve", help="serve a model (without arguments: the default one)"))

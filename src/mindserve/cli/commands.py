@@ -12,6 +12,7 @@ from rich.console import Console
 
 from mindserve.api.contract import openapi_json, openapi_yaml
 from mindserve.cli.default_model import SMOLLM2, cache_folder, fetch_model
+from mindserve.cli.extras import not_installed
 from mindserve.cli.tls import tls_contexts
 from mindserve.config.listen import listen_addresses
 from mindserve.config.load import LoadedConfig, load_config
@@ -29,9 +30,16 @@ def _serve(arguments: argparse.Namespace) -> int:
     )
     loaded = load_config(arguments.config, overrides, os.environ)
     _write_notes(loaded)
-    from mindserve.cli.start import start  # its libraries take a second to import: a bad config is told before that
+    return _starter()(loaded, log_level=arguments.log_level)
 
-    return start(loaded, log_level=arguments.log_level)
+
+def _starter() -> Callable[..., int]:
+    """``start``, imported when a config is sound: its libraries take a second, and may not be installed."""
+    try:
+        from mindserve.cli.start import start
+    except ImportError as error:
+        raise not_installed(error) from error
+    return start
 
 
 def _check_config(arguments: argparse.Namespace) -> int:

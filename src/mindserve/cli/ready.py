@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import json
 import shlex
+from typing import Final
 
 from mindserve.cli.planes import Plane
 from mindserve.config.settings import ServeSettings
 from mindserve_engine.types import EngineInfo
 
+_NO_DEVICE: Final = "none"
+"""What an engine without a device, such as the scripted one, says."""
+
 
 def ready_lines(planes: tuple[Plane, ...], settings: ServeSettings, info: EngineInfo) -> list[str]:
     """Lines to print; the last one can be pasted into a shell."""
     business, *others = planes
-    facts = [info.model_type, info.weights, f"on {info.device}", f"context of {info.max_context} tokens"]
+    device = "" if info.device == _NO_DEVICE else f"on {info.device}"
+    facts = [info.model_type, info.weights, device, f"context of {info.max_context} tokens"]
     return [
         f"ready: {business.url}",
         f"model: {settings.model_name} ({', '.join(fact for fact in facts if fact)})",

@@ -13,6 +13,7 @@ from rich.console import Console
 from mindserve.api.app import create_app
 from mindserve.api.lifecycle import Lifecycle
 from mindserve.cli.engine_options import EngineChoice
+from mindserve.cli.extras import not_installed
 from mindserve.cli.joint_start import JointEngine
 from mindserve.cli.late_tokenizer import LateTokenizer
 from mindserve.cli.planes import Plane, plane_servers
@@ -46,7 +47,7 @@ async def run_server(plan: ServingPlan, console: Console) -> int:
     """
     signals = StopSignals()
     tokenizer = LateTokenizer()
-    engine = JointEngine(create_engine(plan.engine.name, plan.engine.options), tokenizer, plan.engine)
+    engine = JointEngine(_create_engine(plan.engine), tokenizer, plan.engine)
     app = create_app(engine=engine, tokenizer=tokenizer.as_tokenizer(), settings=plan.settings)
     servers = plane_servers(plan.planes, app, plan.settings)
     serving = [
@@ -66,6 +67,13 @@ async def run_server(plan: ServingPlan, console: Console) -> int:
         if signals.force.is_set():
             os._exit(signals.exit_code)  # a prompt that is being tokenised would hold the interpreter's own end
     return signals.exit_code
+
+
+def _create_engine(choice: EngineChoice) -> Engine:
+    try:
+        return create_engine(choice.name, choice.options)
+    except ImportError as error:
+        raise not_installed(error) from error
 
 
 async def _became_ready(engine: Engine, signals: StopSignals, console: Console) -> bool:

@@ -1,0 +1,48 @@
+import json
+import shlex
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from mindserve.cli.planes import Plane
+from mindserve.cli.ready import curl_line, ready_lines
+from mindserve.config.listen import Listen, TlsFiles
+from mindserve.config.settings import ServeSettings
+from mindserve_engine.types import EngineInfo
+
+INFO = EngineInfo(
+    model_type="llama", vocab_size=10, max_context=8192, max_prompt_tokens=8191, device="cpu", weights="int4"
+)
+
+
+@pytest.fixture
+def bound() -> Iterator[socket.socket]:
+    with socket.socket() as opened:
+        opened.bind(("127.0.0.1", 0))
+        yield opened
+
+
+def test_the_lines_name_the_address_the_model_and_a_command(bound: socket.socket) -> None:
+    plane = Plane(Listen(host="127.0.0.1", port=0), bound, None)
+    lines = ready_lines((plane, plane), ServeSettings(model_name="m"), INFO)
+    assert lines[:3] == [
+        f"ready: {plane.url}",
+        "model: m (llama, int4, on cpu, context of 8192 tokens)",
+        f"health and metrics also at {plane.url}",
+    ]
+    assert lines[-1].startswith(f"curl {plane.url}/v1/chat/completions")
+
+
+def test_the_command_survives_the_shell_whatever_the_model_is_called(bound: socket.socket) -> None:
+    name = """it's "$HOME" `x` ü"""
+    words = shlex.split(curl_line(Plane(Listen(host="127.0.0.1", port=0), bound, None), name))
+    assert json.loads(words[words.index("-d") + 1])["model"] == name
+
+
+def test_with_tls_the_command_names_certificates(bound: socket.socket) -> None:
+    tls = TlsFiles(prefix="tls", cert=Path("/c.pem"), key=Path("/k.pem"))
+    assert "--cacert /c.pem -H" in curl_line(Plane(Listen(host="127.0.0.1", port=0, tls=tls), bound, None), "m")
+    mutual = TlsFiles(prefix="tls", cert=Path("/c.pem"), key=Path("/k.pem"), ca=(Path("/ca.pem"),))
+    assert "--cert client.pem" in curl_line(Plane(Listen(host="127.0.0.1", port=0, tls=mutual), bound, None), "m")

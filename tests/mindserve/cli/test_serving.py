@@ -1,0 +1,219 @@
+"""The server's process: what it answers while it loads, serves, drains and ends."""
+
+import asyncio
+import io
+import json
+import os
+import signal
+import socket
+import ssl
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from rich.console import Console
+
+from mindserve.cli.engine_options import EngineChoice
+from mindserve.cli.planes import Plane
+from mindserve.cli.serving import ServingPlan, run_server
+from mindserve.cli.sockets import bind_all
+from mindserve.config.listen import Listen
+from mindserve.config.settings import ServeSettings
+from mindserve.errors import StartupError
+from mindserve_engine.options import EngineOptions
+
+LONG_MS = 3_600_000
+Serve = Callable[..., Any]
+Script = Callable[..., Path]
+
+
+def chat(**changes: object) -> dict[str, object]:
+    return {"model": "script", "messages": [{"role": "user", "content": "Hello"}], **changes}
+
+
+@pytest.fixture
+def plan() -> Iterator[Callable[..., ServingPlan]]:
+    """A plan over the scripted engine, with so many sockets."""
+    with ExitStack() as opened:
+
+        def make(script: Path, num_planes: int = 1) -> ServingPlan:
+            addresses = [Listen(host="127.0.0.1", port=0)] * num_planes
+            sockets = [opened.enter_context(bound) for bound in bind_all(addresses)]
+            return ServingPlan(
+                settings=ServeSettings(model_name="script"),
+                engine=EngineChoice("scripted", EngineOptions(model_path=script)),
+                planes=tuple(Plane(address, bound, None) for address, bound in zip(addresses, sockets, strict=True)),
+            )
+
+        yield make
+
+
+def stop_this_process() -> None:
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+async def first_answer(client: httpx2.AsyncClient, url: str) -> httpx2.Response:
+    """The socket is bound before anybody accepts."""
+    async with asyncio.timeout(30):
+        while True:
+            try:
+                return await client.get(url)
+            except httpx2.ConnectError:
+                await asyncio.sleep(0)
+
+
+async def until_ready(client: httpx2.AsyncClient, url: str) -> None:
+    async with asyncio.timeout(30):
+        while (await first_answer(client, f"{url}/health")).status_code != 200:  # noqa: ASYNC110 - only the wire tells
+            await asyncio.sleep(0)
+
+
+async def test_while_the_model_loads_health_says_so_and_requests_are_refused(
+    script: Script, plan: Callable[..., ServingPlan]
+) -> None:
+    loading = plan(script({"load": {"delay_ms": LONG_MS}}))
+    url = loading.planes[0].url
+    running = asyncio.create_task(run_server(loading, Console(file=io.StringIO())))
+    async with httpx2.AsyncClient() as client:
+        health = await first_answer(client, f"{url}/health")
+        assert (health.status_code, health.json()["status"]) == (503, "loading")
+        refused = await client.post(f"{url}/v1/chat/completions", json=chat())
+        assert (refused.status_code, "retry-after" in refused.headers) == (503, True)
+    stop_this_process()
+    assert await running == 0
+
+
+async def test_an_engine_that_cannot_start_ends_the_server(script: Script, plan: Callable[..., ServingPlan]) -> None:
+    failing = plan(script({"load": {"failure": "the weights are torn"}}))
+    url = failing.planes[0].url
+    with pytest.raises(StartupError, match="the weights are torn"):
+        await run_server(failing, Console(file=io.StringIO()))
+    with pytest.raises(httpx2.ConnectError):
+        httpx2.get(f"{url}/health")
+
+
+async def test_all_planes_answer_health_metrics_and_requests(
+    script: Script, plan: Callable[..., ServingPlan], capsys: pytest.CaptureFixture[str]
+) -> None:
+    serving = plan(script(), 3)
+    urls = [plane.url for plane in serving.planes]
+    running = asyncio.create_task(run_server(serving, Console(file=io.StringIO())))
+    async with httpx2.AsyncClient() as client:
+        for url in urls:
+            await until_ready(client, url)
+            assert "request_received_total" in (await client.get(f"{url}/metrics")).text
+            answer = await client.post(f"{url}/v1/chat/completions", json=chat())
+            assert answer.json()["choices"][0]["message"]["content"] == "Hello"
+    stop_this_process()
+    assert await running == 0
+    assert capsys.readouterr().out.splitlines()[0] == f"ready: {urls[0]}"
+
+
+def events(response: httpx2.Response) -> Iterator[str]:
+    return (line.removeprefix("data: ") for line in response.iter_lines() if line.startswith("data: "))
+
+
+def until_draining(url: str) -> httpx2.Response:
+    while (health := httpx2.get(f"{url}/health")).json()["status"] != "draining":
+        continue
+    return health
+
+
+def test_after_sigterm_running_answers_end_and_new_ones_are_refused(serve: Serve, script: Script) -> None:
+    served = serve("--engine", "scripted", "--model", script(pieces=["a"] * 20, delay_ms=100), "--port", 0)
+    url = f"{served.url}/v1/chat/completions"
+    with httpx2.stream("POST", url, json=chat(stream=True), timeout=60) as response:
+        stream = events(response)
+        next(stream)
+        served.process.send_signal(signal.SIGTERM)
+        assert until_draining(served.url).status_code == 503
+        refused = httpx2.post(url, json=chat())
+        assert (refused.status_code, "retry-after" in refused.headers) == (503, True)
+        rest = list(stream)
+    assert rest[-1] == "[DONE]"
+    assert "".join(json.loads(event)["choices"][0]["delta"]["content"] for event in rest[:-1]) == "a" * 20
+    code, errors = served.end()
+    assert code == 0
+    assert "Traceback" not in errors
+
+
+def config_file(folder: Path, script: Path, **server: object) -> Path:
+    model = {"modelName": "script", "backendType": "scripted", "modelWeightPath": str(script)}
+    content = {"ServerConfig": server, "BackendConfig": {"ModelDeployConfig": {"ModelConfig": [model]}}}
+    path = folder / "config.json"
+    path.write_text(json.dumps(content))
+    return path
+
+
+def test_after_the_drain_timeout_a_stream_ends_with_an_error(serve: Serve, script: Script, tmp_path: Path) -> None:
+    config = config_file(tmp_path, script(hang_after=1), drainTimeout=0)
+    served = serve("--config", config, "--port", 0)
+    url = f"{served.url}/v1/chat/completions"
+    with httpx2.stream("POST", url, json=chat(stream=True), timeout=60) as response:
+        stream = events(response)
+        next(stream)
+        served.process.send_signal(signal.SIGINT)
+        last = list(stream)[-1]
+    assert "shut down" in json.loads(last)["error"]
+    code, errors = served.end()
+    assert code == 0
+    assert "Traceback" not in errors
+
+
+def test_a_second_signal_does_not_wait(serve: Serve, script: Script, tmp_path: Path) -> None:
+    config = config_file(tmp_path, script(hang_after=1), drainTimeout=3600)
+    served = serve("--config", config, "--port", 0)
+    url = f"{served.url}/v1/chat/completions"
+    with httpx2.stream("POST", url, json=chat(stream=True), timeout=60) as response:
+        next(events(response))
+        served.process.send_signal(signal.SIGTERM)
+        until_draining(served.url)
+        served.process.send_signal(signal.SIGTERM)
+        code, errors = served.end()
+    assert code == 128 + signal.SIGTERM
+    assert "Traceback" not in errors
+
+
+def free_ports(count: int) -> list[int]:
+    with ExitStack() as held:
+        probes = [held.enter_context(socket.socket()) for _ in range(count)]
+        for probe in probes:
+            probe.bind(("127.0.0.1", 0))
+        return [probe.getsockname()[1] for probe in probes]
+
+
+def test_a_config_with_https_client_certificates_and_a_metrics_port(
+    serve: Serve, script: Script, tmp_path: Path, authority: Callable[[str], Any]
+) -> None:
+    root = authority("root")
+    cert, key = root.issue("server")
+    friend = root.issue("friend")
+    port, metrics_port = free_ports(2)
+    tls = {"httpsEnabled": True, "tlsCert": cert.name, "tlsPk": key.name, "tlsCaFile": [root.file.name]}
+    served = serve("--config", config_file(tmp_path, script(), port=port, metricsPort=metrics_port, **tls))
+    assert served.url == f"https://127.0.0.1:{port}"
+    context = ssl.create_default_context(cafile=str(root.file))
+    with httpx2.Client(verify=context) as stranger, pytest.raises(httpx2.TransportError):
+        stranger.get(f"{served.url}/health")
+    context.load_cert_chain(*friend)
+    with httpx2.Client(verify=context) as client:
+        answer = client.post(f"{served.url}/v1/chat/completions", json=chat())
+        assert answer.json()["choices"][0]["message"]["content"] == "Hello"
+        assert client.get(f"https://127.0.0.1:{metrics_port}/metrics").status_code == 200
+    served.process.send_signal(signal.SIGTERM)
+    assert served.end()[0] == 0
+
+
+def test_the_printed_command_works_in_a_shell(serve: Serve, script: Script) -> None:
+    served = serve("--engine", "scripted", "--model", script(), "--model-name", "it's me", "--port", 0)
+    done = subprocess.run(["bash", "-c", f"{served.lines[-1]} --silent"], capture_output=True, text=True, timeout=60)
+    body = json.loads(done.stdout)
+    assert (body["model"], body["choices"][0]["message"]["content"]) == ("it's me", "Hello")
+    served.process.send_signal(signal.SIGTERM)
+    code, errors = served.end()
+    assert code == 0
+    assert "chat request ended" in errors
