@@ -56,8 +56,10 @@ class Child:
         return self._process.pid
 
     def send(self, message: ToCore) -> None:
-        """Never blocks; what is sent to a dead process is lost."""
-        if not self._requests.closed:
+        """Never blocks; what is sent to a process that is not ready or has died is lost."""
+        if self._requests.closed:
+            return
+        with contextlib.suppress(zmq.Again):  # nobody at the other end
             self._requests.send(encode(message), zmq.NOBLOCK)
 
     def receive(self) -> None:
@@ -76,12 +78,11 @@ class Child:
     def kill(self) -> None:
         self._process.kill()
 
-    async def end(self, timeout_s: float) -> None:
-        """Wait for the process to end by itself; after ``timeout_s`` it is killed."""
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(asyncio.shield(self.exited), timeout_s)
+    async def end(self, grace_s: float) -> None:
+        """Wait for the process to end by itself; after ``grace_s`` it is killed."""
+        await asyncio.wait([self.exited], timeout=grace_s)
         self.kill()
-        await asyncio.shield(self.exited)
+        await asyncio.wait([self.exited])
 
     def _spawn(self, options: EngineOptions) -> subprocess.Popen[bytes]:
         setup = Setup(

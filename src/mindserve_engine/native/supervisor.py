@@ -22,7 +22,8 @@ FIRST_BACKOFF_S: Final = 0.25
 MAX_BACKOFF_S: Final = 30.0
 STABLE_S: Final = 60.0
 """When a process dies that was ready for so long, the back-off begins anew."""
-CLOSE_TIMEOUT_S: Final = 5.0
+CLOSE_GRACE_S: Final = 5.0
+"""For the step that runs; then the process is killed."""
 
 log = logging.getLogger(__name__)
 
@@ -68,13 +69,14 @@ class Supervisor:
 
     async def close(self) -> None:
         """End the process; what is in flight fails."""
+        grace_s = CLOSE_GRACE_S if self.is_ready else 0.0
         self.health = EngineHealth(state=EngineState.CLOSED)
         self.settled.set()
         self._cancel_timer()
         self.ledger.fail_all("the engine was closed")
         if self._child is not None:
             self._child.send(Close())
-            await self._child.end(CLOSE_TIMEOUT_S)
+            await self._child.end(grace_s)
 
     def launch(self) -> None:
         """Start a process; ``health`` and ``settled`` tell what becomes of it."""

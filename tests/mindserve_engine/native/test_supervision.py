@@ -1,0 +1,256 @@
+"""Engine processes that die, hang or cannot start: who is told what, and what is left behind."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+from fake_core import DIE, FAIL, HANG, NUM_BLOCKS, SLOW
+from fake_runner import reference
+from loops import ask
+from waiting import is_alive, until
+
+from mindserve_engine.interface import EngineError, EngineUnavailable, GenerationFailed
+from mindserve_engine.native import supervisor
+from mindserve_engine.native.process import NativeEngine
+from mindserve_engine.options import EngineOptions
+from mindserve_engine.types import EngineState
+
+
+@pytest.fixture(autouse=True)
+def fast_restarts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervisor, "FIRST_BACKOFF_S", 0.01)
+
+
+@pytest.fixture
+def scratch(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Where sockets are made; short, as the names of sockets must be."""
+    with tempfile.TemporaryDirectory(prefix="ms-") as directory:
+        monkeypatch.setattr(tempfile, "tempdir", directory)
+        yield Path(directory)
+
+
+def make_engine(runner: str = "load_runner", model_path: Path = Path("none"), **options: object) -> NativeEngine:
+    return NativeEngine(EngineOptions(model_path=model_path, runner=f"fake_core:{runner}", **options))
+
+
+@pytest.fixture
+async def engine() -> AsyncIterator[NativeEngine]:
+    engine = make_engine()
+    await engine.start()
+    yield engine
+    await engine.close()
+
+
+async def answer(engine: NativeEngine, request_id: str, prompt: list[int]) -> list[int]:
+    generation = await engine.admit(ask(request_id, prompt, 4))
+    return [token_id async for event in generation for token_id in event.token_ids]
+
+
+async def test_kill_fails_what_runs_and_the_engine_recovers(engine: NativeEngine) -> None:
+    assert await answer(engine, "before", [1, 2, 3, 4, 5]) == reference([1, 2, 3, 4, 5], 4)
+    asked_before = engine.stats().prefix_query_tokens_total
+    generation = await engine.admit(ask("r", [SLOW], 100))
+    await anext(generation)
+    (old_pid,) = engine.pids
+    os.kill(old_pid, signal.SIGKILL)
+    with pytest.raises(GenerationFailed, match=r"signal 9 \(SIGKILL\)"):
+        async for _ in generation:
+            pass
+    assert engine.health().state is EngineState.RESTARTING
+    assert "SIGKILL" in engine.health().reason
+    with pytest.raises(EngineUnavailable):
+        await engine.admit(ask("r", [1]))
+    await until(lambda: engine.health().state is EngineState.READY)
+    assert engine.pids != [old_pid]
+    assert await answer(engine, "r", [1, 2]) == reference([1, 2], 4)
+    stats = engine.stats()
+    assert (stats.num_restarts_total, stats.num_free_blocks) == (1, NUM_BLOCKS)
+    assert stats.prefix_query_tokens_total == asked_before + 1 + 2
+
+
+async def test_request_that_kills_the_process_fails_all_but_not_for_good(engine: NativeEngine) -> None:
+    bystander = asyncio.ensure_future(answer(engine, "bystander", [SLOW, 2]))
+    with pytest.raises(GenerationFailed):
+        await answer(engine, "killer", [DIE])
+    with pytest.raises(GenerationFailed):
+        await bystander
+    await until(lambda: engine.health().state is EngineState.READY)
+    assert await answer(engine, "again", [3]) == reference([3], 4)
+
+
+async def test_one_instance_of_two_may_die() -> None:
+    engine = make_engine(num_instances=2)
+    await engine.start()
+    os.kill(engine.pids[0], signal.SIGKILL)
+    await until(lambda: not engine._instances[0].is_ready)
+    assert engine.health().state is EngineState.READY
+    assert await answer(engine, "r", [5]) == reference([5], 4)
+    await until(lambda: engine._instances[0].is_ready)
+    await engine.close()
+
+
+@pytest.mark.parametrize("how", ["hangs in a step", "is stopped"])
+async def test_silent_process_is_replaced(how: str) -> None:
+    engine = make_engine(heartbeat_timeout_s=0.5)
+    await engine.start()
+    (pid,) = engine.pids
+    generation = await engine.admit(ask("r", [HANG if how == "hangs in a step" else SLOW], 100))
+    if how == "is stopped":
+        os.kill(pid, signal.SIGSTOP)
+    with pytest.raises(GenerationFailed, match=r"did not answer for 0\.5 s"):
+        async for _ in generation:
+            pass
+    assert not is_alive(pid)
+    await until(lambda: engine.health().state is EngineState.READY)
+    assert await answer(engine, "again", [3]) == reference([3], 4)
+    await engine.close()
+
+
+async def test_idle_process_is_not_taken_for_hung() -> None:
+    engine = make_engine(heartbeat_timeout_s=0.4)
+    await engine.start()
+    pids = engine.pids
+    heard_at = engine._instances[0]._heard_at
+    await until(lambda: engine._instances[0]._heard_at > heard_at + 1.0)
+    assert (engine.pids, engine.stats().num_restarts_total) == (pids, 0)
+    await engine.close()
+
+
+async def test_steps_that_keep_failing_replace_the_process(engine: NativeEngine) -> None:
+    for number in range(3):
+        with pytest.raises(GenerationFailed):
+            await answer(engine, str(number), [FAIL])
+    await until(lambda: engine.stats().num_restarts_total == 1)
+    assert await answer(engine, "r", [3]) == reference([3], 4)
+
+
+@pytest.mark.parametrize(
+    ("runner", "reason"),
+    [
+        ("refuse_to_load", "/models/x: there is no model"),
+        ("fail_to_load", "ValueError: first line second line"),
+        ("no_such_function", "AttributeError: module 'fake_core' has no attribute 'no_such_function'"),
+    ],
+)
+async def test_start_that_fails_in_order_is_told_in_one_line(runner: str, reason: str) -> None:
+    engine = make_engine(runner, Path("/models/x"), num_instances=2)
+    with pytest.raises(EngineError) as caught:
+        await engine.start()
+    assert str(caught.value) == engine.health().reason == reason
+    assert engine.health().state is EngineState.FAILED
+    assert not any(map(is_alive, engine.pids))
+    await engine.close()
+
+
+async def test_start_that_dies_is_tried_again_a_few_times(tmp_path: Path) -> None:
+    engine = make_engine("die_loading", tmp_path)
+    with pytest.raises(EngineError, match="SIGKILL"):
+        await engine.start()
+    assert len(names_in(tmp_path)) == supervisor.MAX_FAILED_STARTS
+    assert engine.health().state is EngineState.FAILED
+    await engine.close()
+
+
+async def test_instance_that_cannot_come_back_is_given_up(tmp_path: Path) -> None:
+    engine = make_engine("load_once", tmp_path)
+    await engine.start()
+    os.kill(engine.pids[0], signal.SIGKILL)
+    await until(lambda: engine.health().state is EngineState.FAILED)
+    assert engine.health().reason == "ValueError: the device is still busy"
+    with pytest.raises(EngineUnavailable, match="busy"):
+        await engine.admit(ask("r", [1]))
+    await engine.close()
+
+
+async def test_progress_is_seen_and_loading_can_be_given_up() -> None:
+    engine = make_engine("never_load")
+    assert engine.health().state is EngineState.LOADING
+    starting = asyncio.ensure_future(engine.start())
+    await until(lambda: engine.health().progress == 0.25)
+    assert (engine.health().state, engine.health().reason) == (EngineState.LOADING, "loading for ever")
+    with pytest.raises(EngineUnavailable, match="loading for ever"):
+        await engine.admit(ask("r", [1]))
+    await engine.close()
+    with pytest.raises(EngineError, match="closed"):
+        await starting
+    assert not any(map(is_alive, engine.pids))
+
+
+def names_in(directory: Path) -> list[str]:
+    return sorted(path.name for path in directory.iterdir())
+
+
+async def test_nothing_is_left_behind(scratch: Path) -> None:
+    before = names_in(Path("/proc/self/fd"))
+    for _ in range(2):
+        engine = make_engine()
+        await engine.start()
+        os.kill(engine.pids[0], signal.SIGKILL)
+        await until(lambda: engine.stats().num_restarts_total == 1)  # noqa: B023 - awaited in the same turn
+        await answer(engine, "r", [1])
+        assert names_in(scratch) == []
+        await engine.close()
+        assert not any(map(is_alive, engine.pids))
+    await until(lambda: names_in(Path("/proc/self/fd")) == before)
+
+
+PARENT = """
+import asyncio, sys
+from pathlib import Path
+from mindserve_engine.native.process import NativeEngine
+from mindserve_engine.options import EngineOptions
+
+async def main():
+    engine = NativeEngine(EngineOptions(model_path=Path("none"), runner=sys.argv[1]))
+    starting = asyncio.ensure_future(engine.start())
+    while not (engine.pids and (engine.health().progress or starting.done())):
+        await asyncio.sleep(0.01)
+    print(*engine.pids, flush=True)
+    await asyncio.sleep(60)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("runner", ["fake_core:load_runner", "fake_core:never_load"])
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM])
+def test_process_does_not_outlive_its_parent(runner: str, end: signal.Signals) -> None:
+    with subprocess.Popen([sys.executable, "-c", PARENT, runner], stdout=subprocess.PIPE) as parent:
+        pid = int(parent.stdout.readline())
+        assert is_alive(pid)
+        parent.send_signal(end)
+        parent.wait(30)
+    asyncio.run(until(lambda: not is_alive(pid)))
+
+
+async def test_signals_for_all_processes_leave_the_engine_alone(engine: NativeEngine) -> None:
+    (pid,) = engine.pids
+    assert os.getpgid(pid) != os.getpgid(0)
+    for signum in (signal.SIGINT, signal.SIGTERM):
+        os.kill(pid, signum)
+    assert await answer(engine, "r", [1, 2]) == reference([1, 2], 4)
+    assert engine.pids == [pid]
+
+
+async def test_backoff_grows_and_starts_anew_after_a_stable_time(
+    engine: NativeEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop = asyncio.get_running_loop()
+    instance = engine._instances[0]
+    delays: list[float] = []
+    monkeypatch.setattr(instance, "launch", lambda: None)
+    monkeypatch.setattr(loop, "call_later", lambda delay_s, callback: delays.append(delay_s))
+    monkeypatch.setattr(supervisor, "MAX_BACKOFF_S", 0.05)
+    for _ in range(4):
+        instance._exited(-9)
+    instance._ready_at = time.monotonic() - supervisor.STABLE_S - 1
+    instance._exited(-9)
+    monkeypatch.undo()
+    assert delays == [0.01, 0.02, 0.04, 0.05, 0.01]
