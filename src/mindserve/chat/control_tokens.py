@@ -108,7 +108,7 @@ class TooManyTokens(Exception):
 
 
 def _respell(spec: dict[str, Any], markers: dict[str, str]) -> dict[str, Any]:
-    """``spec`` with control tokens under their marker spelling, in the vocabulary too, and no merge that makes or takes one."""
+    """``spec`` with control tokens under their marker spelling, and no merge that makes or takes one."""
     model = dict(spec["model"])
     if isinstance(model["vocab"], dict):
         model["vocab"] = {markers.get(token, token): token_id for token, token_id in model["vocab"].items()}

@@ -41,6 +41,7 @@ _CONTEXT_NAMES: Final = frozenset(
     | {"return_assistant_tokens_mask", "return_tensors", "return_dict", "padding", "truncation", "max_length"}
     | {"tokenizer_kwargs", "sanitize_control_tokens", "conversation", "self"}
 )
+_PROBING_S: Final = 10.0
 _PLAIN_ROLE: Final = re.compile(r"\w+")
 
 Message = dict[str, Any]
@@ -134,9 +135,10 @@ class ChatTemplate:
         return bool(list(self._try([_tool_conversation(json.dumps({"probe": "x"}))])))
 
     def _try(self, conversations: list[list[Message]]) -> Iterator[str]:
+        deadline = time.monotonic() + _PROBING_S
         for messages in conversations:
             try:
-                yield self.render(messages, deadline=time.monotonic() + 10)
+                yield self.render(messages, deadline=deadline)
             except (TemplateFailed, TemplateLimit):
                 continue  # a template may well refuse a role or an order
 

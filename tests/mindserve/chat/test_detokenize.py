@@ -74,7 +74,7 @@ def test_byte_level_text_survives(tokenizer_of: Tokenizers, name: str, text: str
 
 @given(data=st.data())
 def test_any_split_of_byte_pieces_gives_the_same_text(tokenizer_of: Tokenizers, data: Any) -> None:
-    """Where a SentencePiece vocabulary's byte pieces are no character, each bad sequence is one U+FFFD, as everywhere."""
+    """Byte pieces of a SentencePiece vocabulary that make no character become U+FFFD as in any other text."""
     tokenizer = tokenizer_of("instruct")
     ids = data.draw(random_ids(tokenizer))
     whole = tokenizer.decode(ids, skip_special_tokens=True)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -36,7 +38,7 @@ def search(pieces: list[str], stops: list[str], *, include: bool) -> tuple[str, 
 
 def cut(text: str, points: list[int]) -> list[str]:
     edges = [0, *sorted(point % (len(text) + 1) for point in points), len(text)]
-    return [text[begin:end] for begin, end in zip(edges, edges[1:], strict=False)]
+    return [text[begin:end] for begin, end in itertools.pairwise(edges)]
 
 
 @given(text=TEXTS, stops=STOPS, points=st.lists(st.integers(0, 1000), max_size=12), include=st.booleans())

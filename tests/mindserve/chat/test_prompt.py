@@ -1,0 +1,144 @@
+from __future__ import annotations
+
+import asyncio
+import itertools
+import threading
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+
+from mindserve.chat.prompt import PromptPool
+from mindserve.chat.tokenizer import ChatTokenizer
+from mindserve.errors import RefusalKind, RequestRefused
+
+Tokenizers = Callable[[str], ChatTokenizer]
+USER = {"role": "user", "content": "hello"}
+
+
+class Gate:
+    """A job that runs until it is let go."""
+
+    def __init__(self) -> None:
+        self.started = threading.Event()
+        self._opened = threading.Event()
+
+    def __call__(self) -> str:
+        self.started.set()
+        self._opened.wait()
+        return "done"
+
+    def open(self) -> None:
+        self._opened.set()
+
+    async def until_started(self) -> None:
+        await asyncio.to_thread(self.started.wait)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    for _ in itertools.takewhile(lambda _: not condition(), itertools.count()):
+        await asyncio.sleep(0)
+
+
+@pytest.fixture
+async def pool(tokenizer_of: Tokenizers) -> AsyncIterator[PromptPool]:
+    """One worker, room for one more job."""
+    pool = PromptPool(tokenizer_of("chatml"), num_workers=1, max_waiting=1)
+    yield pool
+    pool.close()
+
+
+@pytest.fixture
+async def gate(pool: PromptPool) -> AsyncIterator[Gate]:
+    """The job that keeps the worker busy."""
+    gate = Gate()
+    task = asyncio.create_task(pool.run(gate))
+    await gate.until_started()
+    yield gate
+    gate.open()
+    await task
+
+
+async def test_prompts_are_rendered(pool: PromptPool, tokenizer_of: Tokenizers) -> None:
+    kwargs = {"enable_thinking": False}
+    assert await pool.render([USER], template_kwargs=kwargs) == tokenizer_of("chatml").render_chat(
+        [USER], template_kwargs=kwargs
+    )
+    with pytest.raises(RequestRefused, match="the maximum is 1"):
+        await pool.render([USER], max_prompt_tokens=1)
+    await until(lambda: pool.num_jobs == 0)
+
+
+async def test_one_job_too_many_is_refused(pool: PromptPool, gate: Gate) -> None:
+    waiting = asyncio.create_task(pool.render([USER]))
+    await until(lambda: pool.num_jobs == 2)
+    with pytest.raises(RequestRefused) as error:
+        await pool.render([USER])
+    assert error.value.kind is RefusalKind.OVERLOADED
+    assert error.value.retry_after_s is not None
+    assert error.value.retry_after_s >= 1
+    gate.open()
+    assert await waiting
+    assert await pool.render([USER])
+
+
+async def test_a_cancelled_caller_takes_its_waiting_job_along(pool: PromptPool, gate: Gate) -> None:
+    never = Gate()
+    waiting = asyncio.create_task(pool.run(never))
+    await until(lambda: pool.num_jobs == 2)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    await until(lambda: pool.num_jobs == 1)
+    gate.open()
+    assert await pool.render([USER])
+    assert not never.started.is_set()
+
+
+async def test_a_cancelled_caller_leaves_a_running_job_its_worker(pool: PromptPool) -> None:
+    gate = Gate()
+    task = asyncio.create_task(pool.run(gate))
+    await gate.until_started()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert pool.num_jobs == 1
+    gate.open()
+    await until(lambda: pool.num_jobs == 0)
+
+
+async def test_time_spent_running_is_limited(tokenizer_of: Tokenizers) -> None:
+    pool = PromptPool(tokenizer_of("chatml"), num_workers=1, max_waiting=1, timeout_s=0.05)
+    gate = Gate()
+    with pytest.raises(RequestRefused, match=r"longer than 0\.05 s") as error:
+        await pool.run(gate)
+    assert error.value.kind is RefusalKind.VALIDATION
+    gate.open()
+    pool.close()
+
+
+async def test_time_spent_waiting_is_limited(tokenizer_of: Tokenizers) -> None:
+    pool = PromptPool(tokenizer_of("chatml"), num_workers=1, max_waiting=1, timeout_s=0.05)
+    gate = Gate()
+    running = asyncio.create_task(pool.run(gate))
+    await gate.until_started()
+    with pytest.raises(RequestRefused, match="no worker was free") as error:
+        await pool.render([USER])
+    assert error.value.kind is RefusalKind.OVERLOADED
+    gate.open()
+    with pytest.raises(RequestRefused):
+        await running
+    pool.close()
+
+
+async def test_closing_drops_what_waits(tokenizer_of: Tokenizers) -> None:
+    pool = PromptPool(tokenizer_of("chatml"), num_workers=1, max_waiting=1)
+    gate = Gate()
+    running = asyncio.create_task(pool.run(gate))
+    await gate.until_started()
+    waiting = asyncio.create_task(pool.render([USER]))
+    await until(lambda: pool.num_jobs == 2)
+    pool.close()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    gate.open()
+    assert await running == "done"
