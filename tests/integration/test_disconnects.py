@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.serving import HELLO, Live, Model, chat_body, eventually, is_idle, running
+from mindserve.config.settings import ServeSettings
+from tests.serving import HELLO, MODEL, Live, Model, chat_body, eventually, is_idle, running
 
 
 async def _send(live: Live, body: dict[str, Any]) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
@@ -103,6 +104,16 @@ async def test_a_slow_reader_is_not_a_hung_engine(model: Model) -> None:
         await _leave(writer)
         await eventually(lambda: is_idle(live))
         assert _aborted(live) == 0
+
+
+async def test_a_client_that_never_reads_is_let_go(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its time runs out while the stream is stuck in the socket: no error can be told, and none is waited for."""
+    monkeypatch.setattr("mindserve.api.inflight.InFlight.__init__.__kwdefaults__", {"last_words_s": 0.1})
+    async with running(model, ServeSettings(model_name=MODEL, e2e_timeout_s=0.5)) as live:
+        _, writer = await _send(live, _prompt("endless", stream=True, max_tokens=10_000_000))
+        await eventually(lambda: live.engine.stats().num_running == 1)
+        await eventually(lambda: is_idle(live))
+        await _leave(writer)
 
 
 def _aborted(live: Live) -> float:

@@ -120,6 +120,7 @@ async def _admit(
     with engine_errors():
         generation = await server.engine.admit(lowered)
     in_flight.stop_with(generation.abort)
+    in_flight.raise_if_given_up()
     return Run(
         generation=generation,
         request=in_flight,

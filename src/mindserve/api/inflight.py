@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from mindserve.errors import MindserveError
 
 T = TypeVar("T")
+
+LAST_WORDS_S: Final = 2.0
+"""Time that a given-up request gets to write its error; after that its client is one that does not read."""
 
 
 class ClientGone(MindserveError):
@@ -23,10 +26,13 @@ class ClientGone(MindserveError):
 
 
 class InFlight:
-    """``cause`` is set when the request was ended early. Owned by one event loop."""
+    """``cause`` is set when the request was ended early. Made in the task that serves the request; not thread-safe."""
 
-    def __init__(self, request_uuid: str) -> None:
+    def __init__(self, request_uuid: str, *, last_words_s: float = LAST_WORDS_S) -> None:
         self.request_uuid = request_uuid
+        self._task = asyncio.current_task()
+        self._last_words_s = last_words_s
+        self._last_words: asyncio.TimerHandle | None = None
         self.cause: MindserveError | None = None
         self._stop: Callable[[], object] | None = None
         self._finished = False
@@ -36,6 +42,8 @@ class InFlight:
         if self._finished or self.cause is not None:
             return
         self.cause = cause
+        if self._task is not None:
+            self._last_words = asyncio.get_running_loop().call_later(self._last_words_s, self._task.cancel)
         if self._stop is not None:
             self._stop()
 
@@ -67,3 +75,5 @@ class InFlight:
         """The last byte is out: nothing can be given up any more."""
         self._finished = True
         self._stop = None
+        if self._last_words is not None:
+            self._last_words.cancel()

@@ -7,14 +7,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from mindserve.api.inflight import InFlight
+from mindserve.api.inflight import LAST_WORDS_S, InFlight
 from mindserve.errors import EngineFault, RefusalKind, RequestRefused
 
 RETRY_AFTER_DRAIN_S: Final = 5
 """Another instance, or this one restarted, should answer by then."""
-
-LAST_WORDS_S: Final = 2.0
-"""Time that given-up requests get to write their error."""
 
 
 class Lifecycle:
@@ -72,7 +69,7 @@ class Lifecycle:
         if await self._becomes_idle(self._drain_timeout_s):
             return
         self.give_up_all()
-        await self._becomes_idle(LAST_WORDS_S)
+        await self._becomes_idle(LAST_WORDS_S + 1)
 
     async def _becomes_idle(self, timeout_s: float) -> bool:
         try:

@@ -1,0 +1,214 @@
+from __future__ import annotations
+
+import json
+import logging
+from typing import Any
+
+import msgspec
+import pytest
+
+from mindserve.api.capabilities import check_capabilities, check_model
+from mindserve.api.decode import decode_request
+from mindserve.api.lower import (
+    lower_request,
+    stop_strings,
+    template_kwargs,
+    template_messages,
+    template_tools,
+)
+from mindserve.config.settings import ServeSettings
+from mindserve.errors import RefusalKind, RequestRefused
+from mindserve_engine.types import SEED_MAX, Capability, EngineInfo, GenerationRequest, SamplingParams
+from tests.serving import chat_body
+
+TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "x": [1.5]}}}
+
+
+def decoded(**fields: Any) -> Any:
+    return decode_request(json.dumps(chat_body(**fields)).encode(), content_type=None, max_json_depth=20)
+
+
+def lowered(
+    info: EngineInfo, *, num_prompt: int = 3, settings: dict[str, Any] | None = None, **fields: Any
+) -> GenerationRequest:
+    return lower_request(
+        decoded(**fields),
+        settings=ServeSettings(model_name="m", **(settings or {})),
+        info=info,
+        prompt_token_ids=[7] * num_prompt,
+        request_id="r",
+        random_seed=lambda: 42,
+    )
+
+
+def test_defaults(info: EngineInfo) -> None:
+    request = lowered(info, settings={"max_iter_times": 50})
+    assert request == GenerationRequest(
+        request_id="r",
+        prompt_token_ids=[7, 7, 7],
+        max_tokens=50,
+        sampling=SamplingParams(temperature=1.0, top_k=1000, top_p=1.0, seed=42),
+    )
+
+
+def test_null_is_the_default(info: EngineInfo) -> None:
+    nulls = dict.fromkeys(
+        ("temperature", "top_p", "top_k", "seed", "max_tokens", "n", "stop_token_ids", "ignore_eos",
+         "presence_penalty", "frequency_penalty", "repetition_penalty", "max_completion_tokens")
+    )  # fmt: skip
+    assert lowered(info, **nulls) == lowered(info)
+
+
+def test_values(info: EngineInfo) -> None:
+    request = lowered(
+        info, temperature=0, top_p=0.5, top_k=7, seed=SEED_MAX, presence_penalty=-2, frequency_penalty=2,
+        repetition_penalty=1.5, ignore_eos=True, max_tokens=9, stop_token_ids=[5],
+    )  # fmt: skip
+    assert request.sampling == SamplingParams(
+        temperature=0.0, top_k=7, top_p=0.5, seed=SEED_MAX, repetition_penalty=1.5, presence_penalty=-2.0,
+        frequency_penalty=2.0,
+    )  # fmt: skip
+    assert (request.ignore_eos, request.max_tokens, request.stop_token_ids) == (True, 9, (5,))
+
+
+@pytest.mark.parametrize(
+    ("top_k", "of_the_model", "expected"),
+    [(None, None, 1000), (None, 20, 20), (None, 0, 0), (-1, 20, 0), (5, 20, 5), (2**31 - 1, None, 2**31 - 1)],
+)
+def test_top_k(info: EngineInfo, top_k: int | None, of_the_model: int | None, expected: int) -> None:
+    info = msgspec.structs.replace(info, default_top_k=of_the_model)
+    assert lowered(info, top_k=top_k).sampling.top_k == expected
+
+
+@pytest.mark.parametrize(
+    ("fields", "max_iter_times", "num_prompt", "expected"),
+    [
+        ({}, 50, 10, 50),
+        ({}, 512, 10, 90),
+        ({"max_tokens": 20}, 50, 10, 20),
+        ({"max_tokens": 60}, 50, 10, 50),
+        ({"max_tokens": 2**31 - 1}, 10**6, 99, 1),
+        ({"max_completion_tokens": 5}, 50, 10, 5),
+        ({"max_completion_tokens": 5, "max_tokens": 30}, 50, 10, 5),
+        ({"max_completion_tokens": 30, "max_tokens": 5}, 50, 10, 30),
+        ({"max_completion_tokens": None, "max_tokens": 5}, 50, 10, 5),
+    ],
+)
+def test_max_tokens(
+    info: EngineInfo, fields: dict[str, Any], max_iter_times: int, num_prompt: int, expected: int
+) -> None:
+    assert (
+        lowered(info, num_prompt=num_prompt, settings={"max_iter_times": max_iter_times}, **fields).max_tokens
+        == expected
+    )
+
+
+def test_stop_token_ids_keeps_what_the_vocabulary_has(info: EngineInfo) -> None:
+    elements = [2, 258, 259, 99999999, -5, 2**31, "2", 2.0, True, [3], {"a": 1}, 2, 13]
+    assert lowered(info, stop_token_ids=elements).stop_token_ids == (2, 258, 13)
+
+
+@pytest.mark.parametrize(("seed", "is_warned"), [(SEED_MAX, True), (SEED_MAX - 999, True), (SEED_MAX - 1000, False)])
+def test_seeds_close_to_the_maximum_are_logged(
+    info: EngineInfo, caplog: pytest.LogCaptureFixture, seed: int, *, is_warned: bool
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        assert lowered(info, seed=seed).sampling.seed == seed
+    assert bool(caplog.records) is is_warned
+
+
+@pytest.mark.parametrize(
+    ("settings", "num_prompt", "name", "limit"),
+    [
+        ({}, 100, "max_position_embeddings - 1", 99),
+        ({"max_input_token_len": 50}, 51, "maxInputTokenLen", 50),
+        ({"max_seq_len": 40}, 40, "maxSeqLen - 1", 39),
+        ({"max_input_token_len": 50, "max_seq_len": 40}, 60, "maxSeqLen - 1", 39),
+    ],
+)
+def test_prompts_too_long(info: EngineInfo, settings: dict[str, Any], num_prompt: int, name: str, limit: int) -> None:
+    with pytest.raises(RequestRefused) as refused:
+        lowered(info, num_prompt=num_prompt, settings=settings)
+    assert refused.value.kind is RefusalKind.CONTEXT_LENGTH
+    for words in ("maximum context length is 100 tokens", name, str(limit), f"{num_prompt} tokens"):
+        assert words in refused.value.message
+    assert lowered(info, num_prompt=limit, settings=settings).max_tokens >= 1
+
+
+def test_the_limit_of_the_document_holds_for_any_model(info: EngineInfo) -> None:
+    info = msgspec.structs.replace(info, max_context=2**22, max_prompt_tokens=2**22 - 1)
+    assert lowered(info, num_prompt=2**20).max_tokens == 512
+    with pytest.raises(RequestRefused, match="1048576"):
+        lowered(info, num_prompt=2**20 + 1)
+
+
+def test_stop_strings() -> None:
+    assert list(stop_strings(decoded())) == []
+    assert list(stop_strings(decoded(stop="a"))) == ["a"]
+    assert list(stop_strings(decoded(stop=["a", "b"]))) == ["a", "b"]
+    assert list(stop_strings(decoded(stop=[]))) == []
+
+
+def test_template_input() -> None:
+    messages = [{"role": "user", "content": [{"type": "text", "text": "a"}]}, {"role": "assistant", "content": None}]
+    assert template_messages(decoded(messages=messages)) == [messages[0], {"role": "assistant"}]
+    assert template_kwargs(decoded(chat_template_kwargs={"enable_thinking": False, "x": None})) == {
+        "enable_thinking": False
+    }
+    assert template_tools(decoded(tools=[TOOL], tool_choice="none")) is None
+    assert template_tools(decoded(tools=[])) is None
+    assert template_tools(decoded(tools=[TOOL])) == [TOOL]
+
+
+@pytest.mark.parametrize(
+    ("fields", "field"),
+    [
+        ({"n": 2}, "n"),
+        ({"best_of": 2}, "best_of"),
+        ({"use_beam_search": True}, "use_beam_search"),
+        ({"logprobs": True}, "logprobs"),
+        ({"top_logprobs": 0}, "top_logprobs"),
+        ({"tools": [TOOL]}, "tools"),
+        ({"tools": [TOOL], "tool_choice": "required"}, "tools"),
+        ({"response_format": {"type": "json_object"}}, "response_format.type"),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": "a.png"}]}]},
+            "messages[0].content[0].type",
+        ),
+        ({"model": "adapter"}, "model"),
+    ],
+)
+def test_features_that_are_not_there_are_refused(info: EngineInfo, fields: dict[str, Any], field: str) -> None:
+    settings = ServeSettings(model_name="m", lora_names=("adapter",))
+    request = decoded(**fields)
+    check_model(request, settings)
+    with pytest.raises(RequestRefused) as refused:
+        check_capabilities(request, settings, info)
+    assert refused.value.field == field
+    assert field in refused.value.message
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"n": 1, "best_of": 1, "use_beam_search": False, "logprobs": False, "top_logprobs": 0},
+        {"tools": [TOOL], "tool_choice": "none"},
+        {"tools": [], "response_format": {"type": "text"}},
+    ],
+)
+def test_what_every_engine_does(info: EngineInfo, fields: dict[str, Any]) -> None:
+    check_capabilities(decoded(**fields), ServeSettings(model_name="m"), info)
+
+
+def test_an_engine_that_makes_several_sequences(info: EngineInfo) -> None:
+    able = msgspec.structs.replace(info, capabilities=frozenset({Capability.PARALLEL_SAMPLING}))
+    check_capabilities(decoded(n=3), ServeSettings(model_name="m"), able)
+    assert lowered(able, n=3).num_sequences == 3
+
+
+def test_unknown_models_are_told_the_served_ones() -> None:
+    with pytest.raises(RequestRefused) as refused:
+        check_model(decoded(model="x"), ServeSettings(model_name="base", lora_names=("a", "b")))
+    assert refused.value.kind is RefusalKind.MODEL_NOT_FOUND
+    assert refused.value.message == 'model must be one of the served models ("base", "a", "b"), got "x"'
