@@ -23,8 +23,15 @@ class JointEngine:
         """Raises ``EngineError`` or ``StartupError``, whichever part fails first."""
         loading = asyncio.create_task(asyncio.to_thread(load_engine_tokenizer, self._choice))
         starting = asyncio.create_task(self._engine.start())
-        for part in asyncio.as_completed([loading, starting]):
-            await part
+        try:
+            await asyncio.wait((loading, starting), return_when=asyncio.FIRST_EXCEPTION)
+            for part in (loading, starting):
+                if part.done():
+                    part.result()
+        finally:
+            loading.cancel()
+            starting.cancel()
+            await asyncio.gather(loading, starting, return_exceptions=True)
         self._tokenizer.set(loading.result())
 
     @property

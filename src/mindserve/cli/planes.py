@@ -19,6 +19,8 @@ from mindserve.config.settings import ServeSettings
 _LAST_WORDS_S: Final = 5
 """Time that responses still being written get once the drain is over."""
 
+_SPARE_CONNECTIONS: Final = 256
+
 
 class Plane(msgspec.Struct, frozen=True):
     """One bound socket."""
@@ -73,8 +75,9 @@ def _server(plane: Plane, app: Any, settings: ServeSettings, *, is_first: bool) 
         proxy_headers=False,
         timeout_keep_alive=settings.keep_alive_s,
         timeout_graceful_shutdown=_LAST_WORDS_S,
-        # Those served, and as many as may wait: beyond that a connection would only hold memory.
-        limit_concurrency=settings.max_connections + settings.max_waiting,
+        # Those served and those that wait. Beyond them a connection would only hold memory, but some room is left in
+        # which it is told so in the API's own words, and in which health checks get through.
+        limit_concurrency=settings.max_connections + settings.max_waiting + _SPARE_CONNECTIONS,
         ssl_context_factory=None if context is None else lambda config, default: context,
     )
     return PlaneServer(config)

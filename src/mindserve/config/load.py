@@ -13,7 +13,7 @@ from mindserve.config.notes import start_notes
 from mindserve.config.overrides import CONTAINER_IP, MANAGEMENT_IP, Overrides, apply_overrides, apply_typed
 from mindserve.config.paths import base_folder
 from mindserve.config.reading import read_config
-from mindserve.config.rules import check_rules
+from mindserve.config.rules import WEIGHTS_PATH, check_rules
 from mindserve.config.schema_check import check_schema
 
 
@@ -35,12 +35,16 @@ def load_config(path: Path | None, overrides: Overrides, environ: Mapping[str, s
     base = base_folder(path)
     faults = [*checked.faults, *check_rules(config, base, checked.faults)]
     if faults:
-        raise ConfigInvalid(path, [_name_variable(fault, environ) for fault in faults])
-    return LoadedConfig(apply_typed(config, overrides), base, start_notes(path, raw, config))
+        raise ConfigInvalid(path, [_name_origin(fault, overrides, environ) for fault in faults])
+    return LoadedConfig(apply_typed(config, overrides), base, start_notes(path, raw, config, base))
 
 
-def _name_variable(fault: Fault, environ: Mapping[str, str]) -> Fault:
-    """An address that came from a variable is not to be looked for in the file."""
-    variables = {"ServerConfig.ipAddress": CONTAINER_IP, "ServerConfig.managementIpAddress": MANAGEMENT_IP}
-    variable = variables.get(fault.path)
-    return Fault(variable, fault.problem) if variable is not None and environ.get(variable) else fault
+def _name_origin(fault: Fault, overrides: Overrides, environ: Mapping[str, str]) -> Fault:
+    """What came from the command line or from a variable is not to be looked for in the file."""
+    origins = {
+        "ServerConfig.ipAddress": CONTAINER_IP if environ.get(CONTAINER_IP) else None,
+        "ServerConfig.managementIpAddress": MANAGEMENT_IP if environ.get(MANAGEMENT_IP) else None,
+        WEIGHTS_PATH: "--model" if overrides.model is not None or overrides.engine is not None else None,
+    }
+    origin = origins.get(fault.path)
+    return fault if origin is None else Fault(origin, fault.problem)

@@ -8,19 +8,28 @@ from pathlib import Path
 
 from mindserve.config._generated import Config
 from mindserve.config.known_keys import ignored_keys, unknown_keys
+from mindserve.config.listen import listen_addresses
 from mindserve.config.overrides import the_model
 from mindserve.config.plugins import ALWAYS_ON, plugin_types
 
 
-def start_notes(path: Path | None, raw: dict[str, object], config: Config) -> tuple[str, ...]:
-    """One line each. ``raw`` is the file's content, ``config`` what came of it."""
-    return (*_file_notes(path), *unknown_keys(raw), *_ignored_note(raw), *_config_notes(config))
+def start_notes(path: Path | None, raw: dict[str, object], config: Config, base: Path) -> tuple[str, ...]:
+    """One line each. ``raw`` is the file's content, ``config`` what came of it, ``base`` where relative paths start."""
+    files = (*_file_notes(path), *_key_notes(config, base))
+    return (*files, *unknown_keys(raw), *_ignored_note(raw), *_config_notes(config))
 
 
 def _file_notes(path: Path | None) -> Iterator[str]:
     """MindIE insists on mode 640. What matters is that nobody else can make the server load another model or key."""
     if path is not None and path.stat().st_mode & stat.S_IWOTH:
         yield f"{path} can be changed by everyone on this machine: chmod o-w it"
+
+
+def _key_notes(config: Config, base: Path) -> Iterator[str]:
+    keys = {listen.tls.key for listen in listen_addresses(config, base) if listen.tls is not None}
+    for key in sorted(key for key in keys if key is not None):
+        if key.stat().st_mode & stat.S_IROTH:
+            yield f"the private key {key} can be read by everyone on this machine: chmod o-r it"
 
 
 def _ignored_note(raw: dict[str, object]) -> Iterator[str]:

@@ -25,6 +25,7 @@ _SERVER: Final = "ServerConfig"
 _BACKEND: Final = "BackendConfig"
 _DEPLOY: Final = "BackendConfig.ModelDeployConfig"
 _MODEL: Final = "BackendConfig.ModelDeployConfig.ModelConfig[0]"
+WEIGHTS_PATH: Final = f"{_MODEL}.modelWeightPath"
 
 
 class _Rule(msgspec.Struct, frozen=True):
@@ -130,7 +131,7 @@ def _weights(config: Config, base: Path) -> Iterator[Fault]:
     if path is None and model.backend_type == "scripted":
         problem = "the scripted engine needs a script here"
     if problem is not None:
-        yield Fault(f"{_MODEL}.modelWeightPath", problem)
+        yield Fault(WEIGHTS_PATH, problem)
 
 
 _RULES: Final = (
@@ -143,5 +144,5 @@ _RULES: Final = (
     _Rule(_names, (f"{_DEPLOY}.LoraModules", f"{_MODEL}.modelName")),
     _Rule(_memory, (f"{_MODEL}.npuMemSize",)),
     _Rule(_plugins, (f"{_MODEL}.plugin_params",)),
-    _Rule(_weights, (f"{_MODEL}.modelWeightPath", f"{_MODEL}.backendType")),
+    _Rule(_weights, (WEIGHTS_PATH, f"{_MODEL}.backendType")),
 )

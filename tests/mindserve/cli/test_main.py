@@ -89,7 +89,11 @@ def test_a_model_that_is_none(capsys: Printed, tmp_path: Path, name: str, conten
     path = tmp_path / name
     if content is not None:
         path.write_text(content)
-    assert refused(capsys, "serve", "--model", path).endswith(f"modelWeightPath: {path} {problem}")
+    assert refused(capsys, "serve", "--model", path) == f"--model: {path} {problem}"
+
+
+def test_the_scripted_engine_without_a_script(capsys: Printed) -> None:
+    assert refused(capsys, "serve", "--engine", "scripted") == "--model: the scripted engine needs a script here"
 
 
 def test_an_offline_machine(capsys: Printed, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,6 +144,15 @@ def test_a_model_that_cannot_be_loaded(mindserve: Callable[..., Any], script: Ca
     done = mindserve("serve", "--engine", "scripted", "--model", path, "--port", 0)
     assert done.code == 2
     assert "the weights are torn" in done.errors.splitlines()[-1]
+    assert "Traceback" not in done.errors
+
+
+def test_weights_that_are_no_model(mindserve: Callable[..., Any], tmp_path: Path) -> None:
+    weights = tmp_path / "model.gguf"
+    weights.write_bytes(b"no weights")
+    done = mindserve("serve", "--model", weights, "--port", 0)
+    assert done.code == 2
+    assert str(weights) in done.errors.splitlines()[-1]
     assert "Traceback" not in done.errors
 
 

@@ -102,3 +102,15 @@ def test_a_config_that_everyone_can_change_is_told(load: Load, tmp_path: Path) -
     path = tmp_path / "config.json"
     path.chmod(0o646)
     assert "can be changed by everyone" in "\n".join(load_config(path, Overrides(), {}).notes)
+
+
+def test_a_private_key_that_everyone_can_read_is_told(load: Load, tmp_path: Path) -> None:
+    for name in ("cert.pem", "key.pem"):
+        (tmp_path / name).write_text("")
+    content = {"ServerConfig": {"httpsEnabled": True, "tlsCert": "cert.pem", "tlsPk": "key.pem"}}
+    (tmp_path / "key.pem").chmod(0o604)
+    assert load(content).notes == (
+        f"the private key {tmp_path / 'key.pem'} can be read by everyone on this machine: chmod o-r it",
+    )
+    (tmp_path / "key.pem").chmod(0o640)
+    assert load(content).notes == ()
