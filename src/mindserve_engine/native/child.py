@@ -24,6 +24,8 @@ from mindserve_engine.options import EngineOptions
 _MAX_MESSAGES_PER_TURN: Final = 64
 """Then the event loop gets its turn."""
 _STDERR: Final = 2
+_MAX_PLACE_LENGTH: Final = 70
+"""Of the 100 or so characters that the name of a socket may have."""
 
 
 class Child:
@@ -37,17 +39,25 @@ class Child:
         on_message: Callable[[FromCore], None],
         on_exit: Callable[[int], None],
     ) -> None:
-        """``on_exit`` gets the exit status as ``subprocess`` tells it: negative for signals."""
+        """``on_exit`` gets the exit status as ``subprocess`` tells it: negative for signals.
+
+        Raises ``OSError`` or ``zmq.ZMQError`` when the machine has no room for another process.
+        """
         self._loop = asyncio.get_running_loop()
         self._on_message = on_message
         self._on_exit = on_exit
         self._heard = False
         self.exited: asyncio.Future[int] = self._loop.create_future()
         # private to this user; the sockets' names are needed only until both ends are connected
-        self._directory = Path(tempfile.mkdtemp(prefix="mindserve-"))
-        self._requests = _bind(context, zmq.PUSH, self._directory / "requests")
-        self._results = _bind(context, zmq.PULL, self._directory / "results")
-        self._process = self._spawn(options)
+        self._directory = _socket_directory()
+        self._requests, self._results = context.socket(zmq.PUSH), context.socket(zmq.PULL)
+        try:
+            _bind(self._requests, self._directory / "requests")
+            _bind(self._results, self._directory / "results")
+            self._process = self._spawn(options)
+        except BaseException:
+            self._close_sockets()
+            raise
         self._loop.add_reader(self._results.fileno(), self.receive)
         threading.Thread(target=self._wait, name="engine-exit", daemon=True).start()
 
@@ -116,13 +126,16 @@ class Child:
             return
         self.receive()  # its last words
         self._loop.remove_reader(self._results.fileno())
-        self._requests.close(linger=0)
-        self._results.close(linger=0)
+        self._close_sockets()
         assert self._process.stdin is not None
         self._process.stdin.close()
-        self._forget_names()
         self.exited.set_result(status)
         self._on_exit(status)
+
+    def _close_sockets(self) -> None:
+        self._requests.close(linger=0)
+        self._results.close(linger=0)
+        self._forget_names()
 
     def _forget_names(self) -> None:
         if not self._heard:
@@ -148,8 +161,12 @@ def describe_exit(status: int) -> str:
     return f"signal {-status}"
 
 
-def _bind(context: zmq.Context[zmq.Socket[bytes]], kind: int, path: Path) -> zmq.Socket[bytes]:
-    socket = context.socket(kind)
+def _socket_directory() -> Path:
+    """A new directory only this user can enter, with a name short enough for sockets."""
+    place = tempfile.gettempdir()
+    return Path(tempfile.mkdtemp(prefix="mindserve-", dir=place if len(place) <= _MAX_PLACE_LENGTH else "/tmp"))  # noqa: S108
+
+
+def _bind(socket: zmq.Socket[bytes], path: Path) -> None:
     socket.set_hwm(0)
     socket.bind(f"ipc://{path}")
-    return socket

@@ -7,7 +7,7 @@ import asyncio
 import zmq
 
 from mindserve_engine.admission import check_request
-from mindserve_engine.interface import EngineError, EngineUnavailable, QueueFull, RequestInvalid
+from mindserve_engine.interface import Engine, EngineError, EngineUnavailable, QueueFull, RequestInvalid
 from mindserve_engine.native.generation import NativeGeneration
 from mindserve_engine.native.ledger import total
 from mindserve_engine.native.supervisor import Supervisor
@@ -15,7 +15,7 @@ from mindserve_engine.options import EngineOptions
 from mindserve_engine.types import EngineHealth, EngineInfo, EngineState, EngineStats, GenerationRequest
 
 
-def create(options: EngineOptions) -> NativeEngine:
+def create(options: EngineOptions) -> Engine:
     """An engine that runs the model at ``options.model_path`` in processes of its own."""
     return NativeEngine(options)
 

@@ -38,7 +38,11 @@ class Sequence:
     work_began_at: float | None = None
     """Start of the first step that worked towards the next token."""
 
+    stop_token_ids: frozenset[int] = frozenset()
+    """The request's; a set because a request may bring very many."""
+
     def __post_init__(self) -> None:
+        self.stop_token_ids = frozenset(self.request.stop_token_ids)
         self.token_ids = list(self.request.prompt_token_ids)
         self.last_token_at = self.arrived
 
@@ -57,7 +61,7 @@ class Sequence:
         request, token_id = self.request, self.token_ids[-1]
         if token_id in eos_token_ids and not request.ignore_eos:
             return FinishReason.EOS
-        if token_id in request.stop_token_ids:
+        if token_id in self.stop_token_ids:
             return FinishReason.STOP_TOKEN
         if len(self.output_token_ids) >= request.max_tokens or len(self.token_ids) >= max_context:
             return FinishReason.LENGTH

@@ -82,7 +82,11 @@ class Supervisor:
         """Start a process; ``health`` and ``settled`` tell what becomes of it."""
         self._last_words = None
         self._ready_at = None
-        self._child = Child(self._options, self._context, on_message=self._receive, on_exit=self._exited)
+        try:
+            self._child = Child(self._options, self._context, on_message=self._receive, on_exit=self._exited)
+        except (OSError, zmq.ZMQError) as error:
+            self._last_words = f"no engine process can be started: {error}"
+            self._ended(self._last_words)
 
     def _abort(self, request_id: str) -> None:
         if self._child is not None and request_id in self.ledger:
@@ -126,7 +130,10 @@ class Supervisor:
         if self.health.state is EngineState.CLOSED:
             return
         self._cancel_timer()
-        reason = self._last_words or f"the engine process ended with {describe_exit(status)}"
+        self._ended(self._last_words or f"the engine process ended with {describe_exit(status)}")
+
+    def _ended(self, reason: str) -> None:
+        """The process is gone: decide whether there will be another."""
         log.error("engine process: %s", reason)
         self.ledger.fail_all(reason)
         was_ready = self._ready_at is not None

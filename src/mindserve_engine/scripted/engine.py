@@ -6,7 +6,7 @@ import asyncio
 from collections import deque
 
 from mindserve_engine.admission import check_request
-from mindserve_engine.interface import EngineError, EngineUnavailable, QueueFull, RequestInvalid
+from mindserve_engine.interface import Engine, EngineError, EngineUnavailable, QueueFull, RequestInvalid
 from mindserve_engine.options import EngineOptions
 from mindserve_engine.scripted.generation import ScriptedGeneration, make_plan
 from mindserve_engine.scripted.script import Reply, Script, load_script
@@ -20,7 +20,7 @@ from mindserve_engine.types import (
 )
 
 
-def create(options: EngineOptions) -> ScriptedEngine:
+def create(options: EngineOptions) -> Engine:
     """An engine that replays the script at ``options.model_path``."""
     return ScriptedEngine(options)
 

@@ -36,8 +36,9 @@ def make_plan(request: GenerationRequest, reply: Reply, vocabulary: Vocabulary, 
     if not endless and len(token_ids) <= limit:
         num_tokens = len(token_ids)
         finish_reason = FinishReason.STOP_TOKEN if reply.finish is Finish.STOP else FinishReason(reply.finish)
+    stop_token_ids = frozenset(request.stop_token_ids)
     for position, token_id in enumerate(token_ids[:num_tokens]):
-        if token_id in request.stop_token_ids and token_id != vocabulary.turn_end_id:
+        if token_id in stop_token_ids and token_id != vocabulary.turn_end_id:
             num_tokens, finish_reason = position + 1, FinishReason.STOP_TOKEN
             break
     num_prompt_tokens = len(request.prompt_token_ids) if reply.prompt_tokens is None else reply.prompt_tokens

@@ -4,6 +4,12 @@ import os
 import sys
 from pathlib import Path
 
+import pytest
+
 FAKES = str(Path(__file__).parent / "fakes")
 sys.path.insert(0, FAKES)
-os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (FAKES, os.environ.get("PYTHONPATH"))))
+
+
+@pytest.fixture(autouse=True)
+def fakes_in_engine_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", FAKES, prepend=os.pathsep)

@@ -160,3 +160,17 @@ async def test_close_fails_what_runs_and_is_idempotent(start: Start) -> None:
         await engine.admit(ask("s", [1]))
     with pytest.raises(EngineError):
         await engine.start()
+
+
+def test_other_event_loops_will_do() -> None:
+    uvloop = pytest.importorskip("uvloop")
+
+    async def talk() -> list[int]:
+        engine = NativeEngine(EngineOptions(model_path=Path("none"), runner="fake_core:load_runner"))
+        await engine.start()
+        try:
+            return tokens(await collect(engine, "r", [1, 2], 5))
+        finally:
+            await engine.close()
+
+    assert uvloop.run(talk()) == reference([1, 2], 5)

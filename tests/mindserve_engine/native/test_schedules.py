@@ -88,7 +88,7 @@ class Traffic(RuleBasedStateMachine):
             assert self.bench.runner.remembered == set()
 
 
-Traffic.TestCase.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
+Traffic.TestCase.settings = settings(max_examples=150, stateful_step_count=25, deadline=None)
 TestTraffic = Traffic.TestCase
 
 
