@@ -52,7 +52,7 @@ _ENCODER: Final = msgspec.json.Encoder()
 async def create_chat_completion(request: Request[Any, Any, State]) -> ASGIApp:
     """Answer with a body or a stream of events. Raises ``RequestRefused`` or ``EngineFault`` before any header."""
     server = server_of(request)
-    in_flight = InFlight(uuid_of(request.scope))
+    in_flight = InFlight(uuid_of(request.scope), arrived_at=server.unix_time())
     async with AsyncExitStack() as resources:
         observation = resources.enter_context(observed(server.metrics, in_flight))
         resources.enter_context(server.lifecycle.in_flight(in_flight))
@@ -102,7 +102,7 @@ async def _admit(
     observation: RequestObservation,
 ) -> Run:
     """Render the prompt and hand it to the engine."""
-    head = AnswerHead(id=next(server.completion_ids), created=int(server.unix_time()), model=chat.model)
+    head = AnswerHead(id=next(server.completion_ids), created=int(in_flight.arrived_at), model=chat.model)
     prompt_token_ids = await in_flight.run(
         server.prompts.render(
             template_messages(chat), tools=template_tools(chat), template_kwargs=template_kwargs(chat)

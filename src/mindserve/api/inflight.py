@@ -28,8 +28,10 @@ class ClientGone(MindserveError):
 class InFlight:
     """``cause`` is set when the request was ended early. Made in the task that serves the request; not thread-safe."""
 
-    def __init__(self, request_uuid: str, *, last_words_s: float = LAST_WORDS_S) -> None:
+    def __init__(self, request_uuid: str, *, arrived_at: float = 0.0, last_words_s: float = LAST_WORDS_S) -> None:
+        """``arrived_at``: Unix time in seconds."""
         self.request_uuid = request_uuid
+        self.arrived_at = arrived_at
         self._task = asyncio.current_task()
         self._last_words_s = last_words_s
         self._last_words: asyncio.TimerHandle | None = None

@@ -13,6 +13,7 @@ from mindserve.api.deadlines import Deadlines
 from mindserve.api.dialect import Dialect
 from mindserve.api.engine_errors import engine_errors
 from mindserve.api.inflight import ClientGone, InFlight
+from mindserve.api.observed import loggable_reason
 from mindserve.api.sse import DONE, frame
 from mindserve.errors import EngineFault, MindserveError
 from mindserve.observe.logs import fields
@@ -77,7 +78,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
             return
         except Exception as error:
             # The headers said 200: whatever went wrong, foreseen or not, the client must learn of it here.
-            self.observation.end(Outcome.FAILED)
+            self.observation.end(Outcome.FAILED, loggable_reason(error))
             if not isinstance(error, MindserveError):
                 _LOG.exception("a stream broke off", extra=fields(request=self.request.request_uuid))
             yield frame(self.dialect.stream_error(error))

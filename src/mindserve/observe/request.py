@@ -26,6 +26,8 @@ class RequestObservation:
         self.num_prompt_tokens = 0
         self.num_generated_tokens = 0
         self.outcome: Outcome | None = None
+        self.reason: str | None = None
+        """For the log: what made it fail, without anything that the client sent."""
         metrics.num_received += 1
         metrics.received.inc()
 
@@ -51,11 +53,12 @@ class RequestObservation:
         metrics.generation_tokens.inc(num_tokens)
         metrics.generation_rate.add(num_tokens, now)
 
-    def end(self, outcome: Outcome) -> None:
+    def end(self, outcome: Outcome, reason: str | None = None) -> None:
         if self._ended:
             return
         self._ended = True
         self.outcome = outcome
+        self.reason = reason
         metrics = self._metrics
         if outcome is Outcome.SUCCESS:
             metrics.success.inc()
