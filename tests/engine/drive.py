@@ -1,0 +1,111 @@
+"""Drives the native engine's loop in this process: scheduler, block pool and runner as they are, without ZeroMQ."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from mindserve_engine.native.loop import EngineLoop
+from mindserve_engine.native.runner import LoadedModel, load_runner
+from mindserve_engine.options import EngineOptions
+from mindserve_engine.types import GenerationRequest, SamplingParams, SequenceEvent
+
+GREEDY = SamplingParams(temperature=0.0)
+CLOSEST = 1e-3
+"""Between the two best logits of a step that counts."""
+
+
+def load(path: Path, **options: Any) -> LoadedModel:
+    """Float32 and small steps unless said otherwise."""
+    settings = {"dtype": "float32", "max_batch_size": 16, "kv_memory_gb": 0.05, "num_threads": 1, **options}
+    return load_runner(EngineOptions(model_path=path, **settings), lambda _what, _share: None)
+
+
+class Driver:
+    """Runs requests to their ends and keeps their tokens."""
+
+    def __init__(self, loaded: LoadedModel, **options: Any) -> None:
+        settings = EngineOptions(model_path=Path(), **{"max_batch_size": 16, **options})
+        self.loop = EngineLoop(loaded.runner, loaded.info, settings)
+        self.tokens: dict[str, list[int]] = {}
+        self.num_cached: dict[str, int] = {}
+        self.failures: dict[str, str] = {}
+
+    def add(self, request_id: str, prompt: list[int], num_tokens: int, sampling: SamplingParams = GREEDY) -> None:
+        request = GenerationRequest(
+            request_id=request_id,
+            prompt_token_ids=prompt,
+            max_tokens=num_tokens,
+            sampling=sampling,
+            ignore_eos=True,
+        )
+        self.tokens[request_id] = []
+        self.loop.add(request, arrived=0.0)
+
+    def step(self) -> None:
+        result = self.loop.step()
+        assert not result.failed
+        for event in result.events:
+            self._keep(event)
+
+    def run(self) -> dict[str, list[int]]:
+        while self.loop.has_work:
+            self.step()
+        self.loop.check()
+        return self.tokens
+
+    def _keep(self, event: SequenceEvent) -> None:
+        self.tokens[event.request_id] += event.token_ids
+        self.num_cached[event.request_id] = event.num_cached_tokens
+        if event.failure is not None:
+            self.failures[event.request_id] = event.failure
+
+
+def generate(loaded: LoadedModel, prompts: Sequence[list[int]], num_tokens: int, **options: Any) -> list[list[int]]:
+    """Greedy continuations of ``prompts``, all submitted at once."""
+    driver = Driver(loaded, **options)
+    for number, prompt in enumerate(prompts):
+        driver.add(str(number), prompt, num_tokens)
+    tokens = driver.run()
+    return [tokens[str(number)] for number in range(len(prompts))]
+
+
+def reference(model: Any, prompts: Iterable[list[int]], num_tokens: int) -> list[list[int]]:
+    """What transformers generates greedily from each prompt by itself.
+
+    A continuation ends where its two best tokens are closer than float32 rounding: which of them wins says nothing."""
+    model.generation_config.eos_token_id = None
+    model.generation_config.pad_token_id = 0
+    continuations = [_continuation(model, prompt, num_tokens) for prompt in prompts]
+    num_decided = sum(len(tokens) for tokens in continuations)
+    assert num_decided > 0.8 * num_tokens * len(continuations), "the reference is undecided too often"
+    return continuations
+
+
+def _continuation(model: Any, prompt: list[int], num_tokens: int) -> list[int]:
+    ids = torch.tensor([prompt])
+    output = model.generate(
+        ids,
+        attention_mask=torch.ones_like(ids),
+        do_sample=False,
+        max_new_tokens=num_tokens,
+        output_logits=True,
+        return_dict_in_generate=True,
+    )
+    best = torch.cat(output.logits).topk(2).values
+    tied = torch.nonzero(best[:, 0] - best[:, 1] < CLOSEST)[:, 0].tolist()
+    tokens: list[int] = output.sequences[0, len(prompt) :].tolist()
+    return tokens[: tied[0]] if tied else tokens
+
+
+def assert_continues(ours: list[list[int]], expected: list[list[int]]) -> None:
+    """Each of ``ours`` equals what the reference is sure of."""
+    assert [tokens[: len(sure)] for tokens, sure in zip(ours, expected, strict=True)] == expected
+
+
+def random_prompts(lengths: Iterable[int], *, vocab_size: int, seed: int = 0) -> list[list[int]]:
+    generator = torch.Generator().manual_seed(seed)
+    return [torch.randint(0, vocab_size, (length,), generator=generator).tolist() for length in lengths]
