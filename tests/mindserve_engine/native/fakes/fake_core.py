@@ -18,7 +18,7 @@ from mindserve_engine.types import EngineInfo
 
 NUM_BLOCKS, BLOCK_SIZE = 32, 4
 DIE, HANG, FAIL, BREAK, SLOW = 901, 902, 903, 904, 905
-"""Token ids that make a step kill its process, never end, raise, give NaN, or take 20 ms."""
+"""Tokens of a prompt that make its step kill the process, never end or raise; give NaN; make each step take 20 ms."""
 
 Progress = Callable[[str, float], None]
 
@@ -38,9 +38,9 @@ class TrickyRunner(FakeRunner):
                 threading.Event().wait()
             elif trick == FAIL:
                 raise RuntimeError("no such page")
-            elif trick == SLOW:
-                time.sleep(0.02)
         for sample in batch.samples:
+            if SLOW in sample.prompt_token_ids:
+                time.sleep(0.02)
             if BREAK in sample.prompt_token_ids:
                 self.failures[sample.sequence_id] = "the logits are not finite"
         return super().run(batch)

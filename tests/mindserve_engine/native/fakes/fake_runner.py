@@ -9,6 +9,8 @@ from __future__ import annotations
 from mindserve_engine.native.batch import Sampled, StepBatch
 
 VOCAB_SIZE = 1000
+NUM_GENERATED = 900
+"""Ids from here on are never generated: prompts use them to make a fake misbehave."""
 
 
 def next_state(states: list[int], token_id: int) -> int:
@@ -23,7 +25,7 @@ def reference(prompt: list[int], num_tokens: int) -> list[int]:
         states.append(next_state(states, token_id))
     output: list[int] = []
     while len(output) < num_tokens:
-        output.append(states[-1] % VOCAB_SIZE)
+        output.append(states[-1] % NUM_GENERATED)
         states.append(next_state(states, output[-1]))
     return output
 
@@ -55,7 +57,7 @@ class FakeRunner:
             if row in rows:
                 sequence_id = rows[row].sequence_id
                 self.remembered.add(sequence_id)
-                results.append(Sampled(state % VOCAB_SIZE, self.failures.get(sequence_id)))
+                results.append(Sampled(state % NUM_GENERATED, self.failures.get(sequence_id)))
         return results
 
     def forget(self, sequence_id: int) -> None:
