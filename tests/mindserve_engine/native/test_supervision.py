@@ -98,13 +98,13 @@ async def test_one_instance_of_two_may_die() -> None:
 
 @pytest.mark.parametrize("how", ["hangs in a step", "is stopped"])
 async def test_silent_process_is_replaced(how: str) -> None:
-    engine = make_engine(heartbeat_timeout_s=0.5)
+    engine = make_engine(heartbeat_timeout_s=1.0)
     await engine.start()
     (pid,) = engine.pids
     generation = await engine.admit(ask("r", [HANG if how == "hangs in a step" else SLOW], 100))
     if how == "is stopped":
         os.kill(pid, signal.SIGSTOP)
-    with pytest.raises(GenerationFailed, match=r"did not answer for 0\.5 s"):
+    with pytest.raises(GenerationFailed, match=r"did not answer for 1 s"):
         async for _ in generation:
             pass
     assert not is_alive(pid)
@@ -114,11 +114,11 @@ async def test_silent_process_is_replaced(how: str) -> None:
 
 
 async def test_idle_process_is_not_taken_for_hung() -> None:
-    engine = make_engine(heartbeat_timeout_s=0.4)
+    engine = make_engine(heartbeat_timeout_s=1.5)
     await engine.start()
     pids = engine.pids
     heard_at = engine._instances[0]._heard_at
-    await until(lambda: engine._instances[0]._heard_at > heard_at + 1.0)
+    await until(lambda: engine._instances[0]._heard_at > heard_at + 1.8)
     assert (engine.pids, engine.stats().num_restarts_total) == (pids, 0)
     await engine.close()
 
