@@ -133,8 +133,8 @@ class Child:
         self._on_exit(status)
 
     def _close_sockets(self) -> None:
-        self._requests.close(linger=0)
-        self._results.close(linger=0)
+        self._requests.close()
+        self._results.close()
         self._forget_names()
 
     def _forget_names(self) -> None:
@@ -169,4 +169,5 @@ def _socket_directory() -> Path:
 
 def _bind(socket: zmq.Socket[bytes], path: Path) -> None:
     socket.set_hwm(0)
+    socket.linger = 0  # what was not delivered to a process that ended never will be
     socket.bind(f"ipc://{path}")
