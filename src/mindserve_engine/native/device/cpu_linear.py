@@ -19,6 +19,8 @@ INT4_MAX_ROWS: Final = 12
 """Above this many rows the wide copy is faster, where there is one."""
 INT8_MAX_ROWS: Final = 4
 _INNER_K_TILES: Final = 1
+_ROW_MULTIPLE: Final = 16
+"""The int4 kernel wants so many outputs or a multiple."""
 _ZERO_CODE: Final = 8
 """torch's int4 kernels compute ``(code - 8) * scale + zero``."""
 
@@ -50,9 +52,12 @@ class Int4Linear:
     """bfloat16 activations times 4-bit weights, unpacked in registers. Never holds the wide weight."""
 
     def __init__(self, weight: Int4Weight, bias: Tensor | None) -> None:
-        self._packed = torch.ops.aten._convert_weight_to_int4pack_for_cpu(weight.codes.to(torch.int32), _INNER_K_TILES)
+        self._num_outputs = weight.shape[0]
+        spare = -self._num_outputs % _ROW_MULTIPLE
+        codes = functional.pad(weight.codes.to(torch.int32), (0, 0, 0, spare))
+        self._packed = torch.ops.aten._convert_weight_to_int4pack_for_cpu(codes, _INNER_K_TILES)
         zero = weight.minimum + _ZERO_CODE * weight.scale
-        pairs = torch.stack([weight.scale, zero], dim=-1).transpose(0, 1)
+        pairs = functional.pad(torch.stack([weight.scale, zero], dim=-1), (0, 0, 0, 0, 0, spare)).transpose(0, 1)
         self._scale_and_zero = pairs.to(torch.bfloat16).contiguous()
         self._bias = bias
 
@@ -60,6 +65,7 @@ class Int4Linear:
         product: Tensor = torch.ops.aten._weight_int4pack_mm_for_cpu(
             x.contiguous(), self._packed, INT4_GROUP, self._scale_and_zero
         )
+        product = product[:, : self._num_outputs]
         return product if self._bias is None else product + self._bias
 
 

@@ -61,7 +61,7 @@ class GgufSource:
             return self.tensor(name, shape)
         if tensor.tensor_type not in _FOUR_BITS:
             return Int8Weight.quantise(self.tensor(name, shape))
-        weight = _unpack_four_bits(tensor)
+        weight = unpack_four_bits(tensor)
         require_shape(name, weight.shape, shape)
         order = self._row_order(name, shape[0])
         return weight if order is None else weight.take_rows(order)
@@ -104,7 +104,7 @@ def _architecture(path: Path, name: str) -> gguf.MODEL_ARCH:
     raise EngineError(f"{path}: GGUF architecture '{name}' is not known")
 
 
-def _unpack_four_bits(tensor: gguf.ReaderTensor) -> Int4Weight:
+def unpack_four_bits(tensor: gguf.ReaderTensor) -> Int4Weight:
     """Codes, scales and minima of each group of 32, from GGML's layouts."""
     num_rows, num_columns = int(tensor.shape[1]), int(tensor.shape[0])
     if tensor.tensor_type == Kind.Q4_K:

@@ -1,0 +1,73 @@
+"""How many KV blocks a model gets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mindserve_engine.interface import EngineError
+from mindserve_engine.native.kv_memory import size_kv_cache
+from mindserve_engine.options import EngineOptions
+
+GIB = 2**30
+
+
+def options(**changes: Any) -> EngineOptions:
+    return EngineOptions(model_path=Path("m"), **{"block_size": 128, "max_batch_size": 200, **changes})
+
+
+def test_a_fixed_amount_of_memory() -> None:
+    budget = size_kv_cache(options(kv_memory_gb=1.0), token_bytes=1024, model_limit=8192, free_bytes=100 * GIB)
+    assert budget.num_blocks == GIB // (1024 * 128)
+    assert budget.max_context == 8192
+
+
+def test_never_more_than_the_largest_batch_can_use() -> None:
+    budget = size_kv_cache(
+        options(kv_memory_gb=50, max_batch_size=3, max_context=300), token_bytes=16, model_limit=8192, free_bytes=GIB
+    )
+    assert budget.num_blocks == 3 * 3
+    assert budget.max_context == 300
+
+
+def test_instances_share_the_free_memory() -> None:
+    one, four = (
+        size_kv_cache(options(num_instances=n), token_bytes=65536, model_limit=4096, free_bytes=8 * GIB).num_blocks
+        for n in (1, 4)
+    )
+    assert one == pytest.approx(4 * four, abs=4)
+
+
+def test_the_models_limit_is_cut_to_what_fits() -> None:
+    budget = size_kv_cache(options(), token_bytes=2**20, model_limit=131072, free_bytes=4 * GIB)
+    assert budget.max_context == budget.num_blocks * 128 < 131072
+
+
+@pytest.mark.parametrize("changes", [{"max_context": 100_000}, {"kv_memory_gb": 0.00001}])
+def test_what_the_operator_asked_for_is_not_cut(changes: dict[str, Any]) -> None:
+    with pytest.raises(EngineError, match="npuMemSize: the memory for keys and values holds"):
+        size_kv_cache(options(**changes), token_bytes=2**20, model_limit=131072, free_bytes=4 * GIB)
+
+
+@given(
+    st.floats(0.001, 4),
+    st.sampled_from([16, 32, 128]),
+    st.integers(1, 300),
+    st.integers(2, 10**5),
+    st.integers(64, 10**6),
+)
+def test_within_memory_and_room_for_one_sequence(
+    memory_gb: float, block_size: int, max_batch_size: int, model_limit: int, token_bytes: int
+) -> None:
+    chosen = options(kv_memory_gb=memory_gb, block_size=block_size, max_batch_size=max_batch_size)
+    try:
+        budget = size_kv_cache(chosen, token_bytes=token_bytes, model_limit=model_limit, free_bytes=GIB)
+    except EngineError:
+        assert memory_gb * GIB < token_bytes * block_size
+        return
+    assert budget.num_blocks * block_size * token_bytes <= memory_gb * GIB
+    assert 0 < budget.max_context <= min(model_limit, budget.num_blocks * block_size)

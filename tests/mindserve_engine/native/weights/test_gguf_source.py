@@ -1,0 +1,110 @@
+"""GGUF files: 4-bit blocks kept exactly, everything else dequantised as the gguf library does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import gguf
+import numpy as np
+import pytest
+import torch
+from gguf import GGMLQuantizationType as Kind
+from safetensors.torch import load_file
+
+from mindserve_engine.interface import EngineError
+from mindserve_engine.native.weights.gguf_source import GgufSource, open_gguf, unpack_four_bits
+from mindserve_engine.native.weights.quantised import Int4Weight, Int8Weight, widen
+from tests import tiny_gguf
+
+Q_PROJ = "model.layers.1.self_attn.q_proj.weight"
+O_PROJ = "model.layers.1.self_attn.o_proj.weight"
+EMBEDDING = "model.embed_tokens.weight"
+
+
+def source(path: Path, dtype: str = "auto") -> GgufSource:
+    return GgufSource(path, open_gguf(path), dtype=dtype, heads=4, kv_heads=2)
+
+
+def original(path: Path, name: str) -> torch.Tensor:
+    """The weight before it was quantised."""
+    return load_file(path.parent / "source" / "model.safetensors")[name]
+
+
+@pytest.fixture(scope="module")
+def q4_1(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_gguf.write("llama", tmp_path_factory.mktemp("q4_1"))
+
+
+@pytest.mark.parametrize("kind", [Kind.Q4_0, Kind.Q4_1, Kind.Q4_K])
+def test_unpacked_blocks_are_what_the_gguf_library_dequantises(kind: Kind) -> None:
+    data = tiny_gguf.random_blocks(kind, num_rows=6, num_columns=512)
+    tensor = SimpleNamespace(data=data, tensor_type=kind, shape=np.array([512, 6]))
+    expected = torch.from_numpy(gguf.dequantize(data, kind))
+    torch.testing.assert_close(unpack_four_bits(tensor).dequantise(), expected, rtol=1e-5, atol=1e-4)
+
+
+def test_auto_keeps_four_bits(q4_1: Path) -> None:
+    opened = source(q4_1)
+    assert opened.weights_name == "int4"
+    assert isinstance(opened.linear(Q_PROJ, (64, 64)), Int4Weight)
+    assert isinstance(opened.linear(EMBEDDING, (300, 64)), Int8Weight)
+
+
+@pytest.mark.parametrize("name", [Q_PROJ, O_PROJ])
+def test_four_bits_and_float32_agree_and_undo_the_row_order(q4_1: Path, name: str) -> None:
+    kept = widen(source(q4_1).linear(name, (64, 64)))
+    wide = widen(source(q4_1, "float32").linear(name, (64, 64)))
+    torch.testing.assert_close(kept, wide, rtol=1e-5, atol=1e-5)
+    step = (original(q4_1, name).view(64, 2, 32).amax(-1) - original(q4_1, name).view(64, 2, 32).amin(-1)) / 15
+    assert ((wide - original(q4_1, name)).view(64, 2, 32).abs() <= step[..., None] * 0.51 + 2e-3).all()
+
+
+def test_qwen_rows_are_in_order(tmp_path: Path) -> None:
+    path = tiny_gguf.write("qwen2", tmp_path, linear=Kind.F32, embedding=Kind.F32)
+    assert torch.equal(source(path, "float32").tensor(Q_PROJ, (64, 64)), original(path, Q_PROJ))
+
+
+def test_float_dtypes_dequantise(q4_1: Path) -> None:
+    opened = source(q4_1, "bfloat16")
+    assert opened.weights_name == "bfloat16"
+    weight = opened.linear(Q_PROJ, (64, 64))
+    assert isinstance(weight, torch.Tensor)
+    assert weight.dtype == torch.bfloat16
+
+
+def test_int4_of_a_file_without_four_bits_is_refused(tmp_path: Path) -> None:
+    path = tiny_gguf.write("llama", tmp_path, linear=Kind.Q8_0)
+    assert source(path).weights_name == "bfloat16"
+    with pytest.raises(EngineError, match="int4 needs a file quantised to 4 bits"):
+        source(path, "int4")
+
+
+def test_membership(q4_1: Path) -> None:
+    assert Q_PROJ in source(q4_1)
+    assert "model.layers.0.self_attn.q_proj.bias" not in source(q4_1)
+    assert "lm_head.weight" not in source(q4_1)
+
+
+def test_wrong_shape_and_missing_tensor_are_named(q4_1: Path) -> None:
+    with pytest.raises(EngineError, match=r"q_proj.weight' has shape \[64, 64\], the model's config needs \[32, 64\]"):
+        source(q4_1).linear(Q_PROJ, (32, 64))
+    with pytest.raises(EngineError, match=r"no tensor 'lm_head\.weight'"):
+        source(q4_1).tensor("lm_head.weight", (300, 64))
+
+
+@pytest.mark.parametrize("content", [b"", b"GGUF", b"hello world, this is no model", b"GGUF" + b"\x03" * 60])
+def test_what_is_no_gguf_file_is_one_clear_line(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "bad.gguf"
+    path.write_bytes(content)
+    with pytest.raises(EngineError, match=r"bad\.gguf: not a readable GGUF file") as caught:
+        open_gguf(path)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_truncated_file_is_one_clear_line(q4_1: Path, tmp_path: Path) -> None:
+    path = tmp_path / "cut.gguf"
+    path.write_bytes(q4_1.read_bytes()[:-20000])
+    with pytest.raises(EngineError, match=r"cut\.gguf: not a readable GGUF file") as caught:
+        open_gguf(path)
+    assert "\n" not in str(caught.value)
