@@ -9,12 +9,23 @@ import gguf
 import numpy as np
 import torch
 from gguf import GGMLQuantizationType as Kind
+from gguf import GGUFValueType
 from transformers import AutoModelForCausalLM
 
 from tests import tiny_models
 
+_VALUE_TYPES = {str: GGUFValueType.STRING, float: GGUFValueType.FLOAT32, int: GGUFValueType.UINT32}
 
-def write(name: str, folder: Path, *, linear: Kind = Kind.Q4_1, embedding: Kind = Kind.Q8_0) -> Path:
+
+def write(
+    name: str,
+    folder: Path,
+    *,
+    linear: Kind = Kind.Q4_1,
+    embedding: Kind = Kind.Q8_0,
+    metadata: dict[str, Any] | None = None,
+    rope_divisors: np.ndarray | None = None,
+) -> Path:
     """A GGUF file of the tiny model ``name`` (Llama and Qwen families) whose matrices are quantised as asked."""
     source = tiny_models.build(name, folder / "source")
     model = AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32)
@@ -22,6 +33,10 @@ def write(name: str, folder: Path, *, linear: Kind = Kind.Q4_1, embedding: Kind 
     path = folder / f"{name}.gguf"
     writer = gguf.GGUFWriter(path, architecture)
     _write_config(writer, model.config)
+    for key, value in (metadata or {}).items():
+        writer.add_key_value(f"{architecture}.{key}", value, _VALUE_TYPES[type(value)])
+    if rope_divisors is not None:
+        writer.add_tensor("rope_freqs.weight", rope_divisors.astype(np.float32))
     names = gguf.get_tensor_name_map(_architecture(architecture), model.config.num_hidden_layers)
     for key, tensor in model.state_dict().items():
         if key == "lm_head.weight" and model.config.tie_word_embeddings:

@@ -13,7 +13,7 @@ from transformers import PretrainedConfig
 
 from mindserve_engine.native.device.base import AttentionSpec, Device, DeviceBatch, LayerCache, Linear
 from mindserve_engine.native.models.base import CacheShape
-from mindserve_engine.native.models.rope import RotaryTable, depends_on_length
+from mindserve_engine.native.models.rope import RotaryTable
 from mindserve_engine.native.weights.quantised import LinearWeight, concatenate
 from mindserve_engine.native.weights.source import WeightSource
 
@@ -55,7 +55,6 @@ def is_lean(config: PretrainedConfig) -> bool:
         config.model_type in _FAMILIES
         and config.hidden_act == "silu"
         and not windowed
-        and not depends_on_length(config)
         and not getattr(config, "quantization_config", None)
     )
 
@@ -91,7 +90,13 @@ class Decoder:
         self._shape = shape = DecoderShape.of(config)
         self.cache_shapes = (CacheShape(shape.kv_heads, shape.head_dim),) * shape.num_layers
         self._attention = AttentionSpec(scale=shape.head_dim**-0.5)
-        self._rotary = RotaryTable(config, head_dim=shape.head_dim, max_positions=max_positions, dtype=dtype)
+        self._rotary = RotaryTable(
+            config,
+            head_dim=shape.head_dim,
+            max_positions=max_positions,
+            dtype=dtype,
+            divisors=source.rope_divisors,
+        )
         loader = _Loader(shape, source, device, dtype)
         self._embedding = loader.embedding()
         self._layers = []

@@ -12,6 +12,8 @@ from gguf import GGUFReader
 from transformers import AutoConfig, PretrainedConfig
 
 from mindserve_engine.interface import EngineError
+from mindserve_engine.native.models.gguf_config import complete_config
+from mindserve_engine.native.models.rope import longest_context
 from mindserve_engine.native.weights.gguf_source import open_gguf
 
 _END_OF_TURN: Final = "<|im_end|>"
@@ -36,8 +38,7 @@ class ModelFacts:
     @property
     def max_positions(self) -> int | None:
         """The model's own limit of prompt and output, where it has one."""
-        value = getattr(self.config, "max_position_embeddings", None)
-        return int(value) if value else None
+        return longest_context(self.config)
 
 
 def read_facts(path: Path, *, trust_remote_code: bool) -> ModelFacts:
@@ -64,6 +65,7 @@ def read_facts(path: Path, *, trust_remote_code: bool) -> ModelFacts:
 def _gguf_facts(path: Path) -> ModelFacts:
     reader = open_gguf(path)
     config = _load_config(path.parent, trust_remote_code=False, gguf_file=path.name)
+    complete_config(config, reader)
     eos = [int(reader.fields[key].contents()) for key in _GGUF_EOS_KEYS if key in reader.fields]
     if "tokenizer.ggml.tokens" in reader.fields:
         tokens = reader.fields["tokenizer.ggml.tokens"].contents()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -11,15 +11,22 @@ from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from mindserve_engine.interface import EngineError
 
-_LENGTH_DEPENDENT: Final = ("dynamic", "longrope")
-"""Variants whose frequencies change with the length of the sequence: keys in the cache would go stale."""
-
 
 class RotaryTable:
     """[positions, D] cosines and sines, in the compute dtype (computed in float32, as transformers does)."""
 
-    def __init__(self, config: PretrainedConfig, *, head_dim: int, max_positions: int, dtype: torch.dtype) -> None:
+    def __init__(
+        self,
+        config: PretrainedConfig,
+        *,
+        head_dim: int,
+        max_positions: int,
+        dtype: torch.dtype,
+        divisors: Tensor | None = None,
+    ) -> None:
         frequencies, scaling = _frequencies(config, head_dim)
+        if divisors is not None:
+            frequencies = frequencies / divisors
         angles = torch.outer(torch.arange(max_positions, dtype=torch.float32), frequencies).repeat(1, 2)
         self._cos = (angles.cos() * scaling).to(dtype)
         self._sin = (angles.sin() * scaling).to(dtype)
@@ -35,8 +42,15 @@ def rope_type(config: PretrainedConfig) -> str:
     return str(parameters.get("rope_type", "default"))
 
 
-def depends_on_length(config: PretrainedConfig) -> bool:
-    return rope_type(config) in _LENGTH_DEPENDENT
+def longest_context(config: PretrainedConfig) -> int | None:
+    """Positions up to which one set of frequencies holds; ``None`` when the config names no limit.
+
+    "dynamic" changes its frequencies beyond ``max_position_embeddings`` and "longrope" beyond the length of its first
+    training: keys in the cache, and the neighbours in the batch, would no longer fit the new ones."""
+    limit: int | None = getattr(config, "max_position_embeddings", None)
+    if rope_type(config) == "longrope":
+        limit = config.rope_parameters.get("original_max_position_embeddings") or limit
+    return int(limit) if limit else None
 
 
 def _frequencies(config: PretrainedConfig, head_dim: int) -> tuple[Tensor, float]:

@@ -19,7 +19,8 @@ _FLOATING: Final = (Kind.F32, Kind.F16, Kind.BF16)
 _FOUR_BITS: Final = (Kind.Q4_0, Kind.Q4_1, Kind.Q4_K)
 _SUPERBLOCK: Final = 256
 """Weights in one Q4_K block."""
-_ROTATED: Final = ("self_attn.q_proj", "self_attn.k_proj")
+_ROPE_DIVISORS: Final = "rope_freqs.weight"
+"""How Llama 3 files carry their rope scaling."""
 
 
 def open_gguf(path: Path) -> gguf.GGUFReader:
@@ -47,6 +48,7 @@ class GgufSource:
         if dtype == "int4" and not self._int4:
             raise EngineError(f"{path}: dtype int4 needs a file quantised to 4 bits (Q4_0, Q4_1 or Q4_K)")
         self._dtype = DTYPES.get(dtype, torch.bfloat16)
+        self.rope_divisors = self._floats(_ROPE_DIVISORS) if _ROPE_DIVISORS in self._tensors else None
         self.weights_name = "int4" if self._int4 else str(self._dtype).removeprefix("torch.")
 
     def __contains__(self, name: str) -> bool:
@@ -67,11 +69,14 @@ class GgufSource:
         return weight if order is None else weight.take_rows(order)
 
     def _dequantised(self, name: str, shape: tuple[int, ...]) -> Tensor:
-        tensor = self._entry(name)
-        values = torch.from_numpy(np.array(gguf.dequantize(tensor.data, tensor.tensor_type), dtype=np.float32))
+        values = self._floats(self._entry(name).name)
         require_shape(name, tuple(values.shape), shape)
         order = self._row_order(name, shape[0])
         return values if order is None else values[order]
+
+    def _floats(self, gguf_name: str) -> Tensor:
+        tensor = self._tensors[gguf_name]
+        return torch.from_numpy(np.array(gguf.dequantize(tensor.data, tensor.tensor_type), dtype=np.float32))
 
     def _entry(self, name: str) -> gguf.ReaderTensor:
         tensor = self._tensors.get(self._gguf_name(name))

@@ -34,6 +34,7 @@ class SafetensorsSource:
         self._dtype = dtype
         self._files = {path.name: _open(path) for path in _weight_files(folder)}
         self._file_of = {name: file for file, handle in self._files.items() for name in set(handle.keys())}
+        self.rope_divisors: Tensor | None = None
         self.weights_name = str(dtype).removeprefix("torch.")
 
     def __contains__(self, name: str) -> bool:

@@ -17,6 +17,9 @@ class WeightSource(Protocol):
     weights_name: str
     """How linear weights are held: "int4", "bfloat16", "float32", "float16"."""
 
+    rope_divisors: Tensor | None
+    """[D / 2] by which the rotary frequencies are divided, where the file has the rope scaling in this form."""
+
     def __contains__(self, name: str) -> bool: ...
 
     def tensor(self, name: str, shape: tuple[int, ...]) -> Tensor:

@@ -98,3 +98,13 @@ def test_unknown_architecture_is_one_clear_line(folder: Path) -> None:
     with pytest.raises(EngineError, match="the model's config cannot be used") as caught:
         facts(folder)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", ["linear", "yarn"])
+def test_gguf_head_size_and_rope_scaling(tmp_path: Path, kind: str) -> None:
+    extra = {"rope.scaling.type": kind, "rope.scaling.factor": 4.0, "rope.scaling.original_context_length": 128}
+    config = facts(tiny_gguf.write("qwen3", tmp_path, metadata=extra)).config
+    assert config.head_dim == 32
+    assert config.rope_parameters["rope_type"] == kind
+    assert config.rope_parameters["factor"] == 4.0
+    assert config.rope_parameters["original_max_position_embeddings"] == 128

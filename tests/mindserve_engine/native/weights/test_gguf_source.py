@@ -108,3 +108,11 @@ def test_a_truncated_file_is_one_clear_line(q4_1: Path, tmp_path: Path) -> None:
     with pytest.raises(EngineError, match=r"cut\.gguf: not a readable GGUF file") as caught:
         open_gguf(path)
     assert "\n" not in str(caught.value)
+
+
+def test_rope_divisors(q4_1: Path, tmp_path: Path) -> None:
+    assert source(q4_1).rope_divisors is None
+    divisors = np.linspace(1, 8, 8)
+    read = source(tiny_gguf.write("llama", tmp_path, rope_divisors=divisors)).rope_divisors
+    assert read is not None
+    np.testing.assert_allclose(read.numpy(), divisors, rtol=1e-6)
