@@ -1,0 +1,151 @@
+"""Every command and every snippet of the README is run as it stands, but for the port and the path to a model."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text("utf-8")
+SMALL_BENCH = "--clients 1 --requests 1 --max-tokens 4"
+
+
+def _fences(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", README, flags=re.MULTILINE | re.DOTALL)
+
+
+def _commands() -> list[str]:
+    """Shell commands, one each; continued lines and quoted bodies stay together, comments go."""
+    text = "".join(_fences("sh")).replace("\\\n", "")
+    commands, pending = [], ""
+    for line in text.splitlines():
+        pending += line + "\n"
+        try:
+            words = shlex.split(pending, comments=True)
+        except ValueError:  # a quoted body that goes on
+            continue
+        if words:
+            commands.append(pending.strip())
+        pending = ""
+    return commands
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+    return port
+
+
+def _environ() -> dict[str, str]:
+    make = {"VENV": sys.prefix, "MAKEFLAGS": "", "PYTHONUNBUFFERED": "1"}
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("MIES_", "MAKE"))}
+    return {**kept, **make}
+
+
+@contextmanager
+def _serving(command: str) -> Iterator[str]:
+    """Run a command that serves; yields the URL it says it is ready at."""
+    with subprocess.Popen(
+        ["bash", "-c", f"exec {command}"], cwd=ROOT, env=_environ(), stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        try:
+            said = []
+            for line in process.stdout:
+                said.append(line)
+                if line.startswith("ready: "):
+                    break
+            else:
+                raise AssertionError(f"{command} ended: {''.join(said)}")
+            yield line.removeprefix("ready: ").strip()
+        finally:
+            process.terminate()
+            process.stdout.read()
+
+
+@pytest.fixture(scope="module")
+def url(default_model: Path) -> Iterator[str]:
+    with _serving(f'make -e --no-print-directory serve ARGS="--port {_free_port()}"') as ready:
+        yield ready
+
+
+def _run(command: str) -> str:
+    done = subprocess.run(
+        ["bash", "-c", command], cwd=ROOT, env=_environ(), capture_output=True, text=True, timeout=200, check=False
+    )
+    assert done.returncode == 0, done.stderr + done.stdout
+    return done.stdout
+
+
+def test_the_commands_are_those_this_file_runs() -> None:
+    kinds = {" ".join(shlex.split(command, comments=True)[:2]) for command in _commands()}
+    assert kinds == {
+        "make serve",  # the fixture
+        "make test",  # CI, and this very run
+        "make bench",
+        "curl -s",
+        "curl -sN",
+        ".venv/bin/mindserve serve",
+        ".venv/bin/mindserve check-config",
+        ".venv/bin/mindserve spec",
+    }
+
+
+def test_curl_commands(url: str) -> None:
+    commands = [command for command in _commands() if command.startswith("curl")]
+    outputs = [
+        _run(command.replace("http://127.0.0.1:1025", url).replace("curl ", "curl --fail ")) for command in commands
+    ]
+    whole, stream, models, ready, metrics = outputs
+    assert json.loads(whole)["choices"][0]["message"]["content"]
+    assert stream.endswith("data: [DONE]\n\n")
+    assert json.loads(models)["data"][0]["id"] == "SmolLM2-135M-Instruct"
+    assert json.loads(ready)
+    assert "request_received_total" in metrics
+
+
+def test_python_snippet(url: str) -> None:
+    (snippet,) = _fences("python")
+    done = subprocess.run(
+        [sys.executable, "-c", snippet.replace("http://127.0.0.1:1025", url)],
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip().endswith("]")
+
+
+def test_bench(url: str) -> None:
+    running, own = "", ""
+    for command in (command for command in _commands() if command.startswith("make bench")):
+        small = f'{command.split("#")[0].replace("http://127.0.0.1:1025", url)} ARGS="{SMALL_BENCH}"'
+        output = _run(small.replace("make bench", "make -e --no-print-directory bench"))
+        running, own = (output, own) if "BASE_URL" in command else (running, output)
+    assert "tok/s" in running
+    assert "tok/s" in own
+
+
+def test_mindserve_commands(tmp_path: Path, default_model: Path) -> None:
+    (config,) = _fences("json")
+    file = tmp_path / "config.json"
+    file.write_text(config.replace("/path/to/model", str(default_model)).replace("1025", str(_free_port())), "utf-8")
+    for command in (command for command in _commands() if command.startswith(".venv/bin/mindserve")):
+        mine = command.split(" #")[0].replace(".venv/bin/mindserve", f"{sys.executable} -m mindserve")
+        mine = mine.replace("config.json", str(file)).replace("/path/to/model", str(default_model))
+        mine = mine.replace("8080", str(_free_port()))
+        if " serve " in mine:
+            with _serving(mine) as ready:
+                models = _run(f"curl -s --fail {ready}/v1/models")
+            assert json.loads(models)["data"][0]["id"] == "my-model"
+        else:
+            _run(mine)
