@@ -42,5 +42,11 @@ def size_kv_cache(options: EngineOptions, *, token_bytes: int, model_limit: int 
 
 def _budget_bytes(options: EngineOptions, free_bytes: int) -> int:
     if options.kv_memory_gb is not None:
-        return int(options.kv_memory_gb * _GIB)
+        wanted = int(options.kv_memory_gb * _GIB)
+        if wanted * options.num_instances > free_bytes:
+            raise EngineError(
+                f"npuMemSize: {options.kv_memory_gb:g} GB for each of {options.num_instances} model instances is more "
+                f"than the {free_bytes / _GIB:.1f} GB that are free"
+            )
+        return wanted
     return int(free_bytes * _SHARE_OF_FREE_MEMORY / options.num_instances)

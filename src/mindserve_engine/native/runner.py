@@ -120,22 +120,22 @@ def _describe(facts: ModelFacts, model: Model, device: Device, budget: KvBudget,
 def _warm_up(runner: NativeRunner, max_context: int) -> None:
     """Run the kernels of every batch size class once, so that the first request does not pay for their set-up."""
     length = min(_WARM_UP_TOKENS, max_context - 1, runner.num_blocks * runner.block_size - 1)
-    runner.run(_warm_up_batch(runner, first=0, num_tokens=max(1, length), num_sequences=1))
+    runner.run(_warm_up_batch(runner, num_tokens=max(1, length), num_sequences=1))
     for num_sequences in (1, 8, 32):
-        runner.run(_warm_up_batch(runner, first=0, num_tokens=1, num_sequences=min(num_sequences, runner.num_blocks)))
+        runner.run(_warm_up_batch(runner, num_tokens=1, num_sequences=min(num_sequences, runner.num_blocks)))
 
 
-def _warm_up_batch(runner: NativeRunner, *, first: int, num_tokens: int, num_sequences: int) -> StepBatch:
+def _warm_up_batch(runner: NativeRunner, *, num_tokens: int, num_sequences: int) -> StepBatch:
     batch = StepBatch()
     sampling = SamplingParams(temperature=1.0, top_k=50)
     for number in range(num_sequences):
-        positions = range(first, first + num_tokens)
-        blocks = [number + offset for offset in range(-(-(first + num_tokens) // runner.block_size))]
+        positions = range(num_tokens)
+        blocks = [number + offset for offset in range(-(-num_tokens // runner.block_size))]
         batch.token_ids += [0] * num_tokens
         batch.positions += positions
         batch.slots += [blocks[p // runner.block_size] * runner.block_size + p % runner.block_size for p in positions]
         batch.query_ends.append(len(batch.token_ids))
-        batch.kv_lengths.append(first + num_tokens)
+        batch.kv_lengths.append(num_tokens)
         batch.block_tables.append(blocks)
         batch.samples.append(
             SampleRow(

@@ -28,7 +28,10 @@ def test_a_fixed_amount_of_memory() -> None:
 
 def test_never_more_than_the_largest_batch_can_use() -> None:
     budget = size_kv_cache(
-        options(kv_memory_gb=50, max_batch_size=3, max_context=300), token_bytes=16, model_limit=8192, free_bytes=GIB
+        options(kv_memory_gb=50, max_batch_size=3, max_context=300),
+        token_bytes=16,
+        model_limit=8192,
+        free_bytes=64 * GIB,
     )
     assert budget.num_blocks == 3 * 3
     assert budget.max_context == 300
@@ -53,6 +56,11 @@ def test_what_the_operator_asked_for_is_not_cut(changes: dict[str, Any]) -> None
         size_kv_cache(options(**changes), token_bytes=2**20, model_limit=131072, free_bytes=4 * GIB)
 
 
+def test_more_memory_than_is_free_is_refused() -> None:
+    with pytest.raises(EngineError, match=r"npuMemSize: 3 GB for each of 2 model instances .* the 5\.0 GB"):
+        size_kv_cache(options(kv_memory_gb=3, num_instances=2), token_bytes=16, model_limit=8192, free_bytes=5 * GIB)
+
+
 @given(
     st.floats(0.001, 4),
     st.sampled_from([16, 32, 128]),
@@ -65,7 +73,7 @@ def test_within_memory_and_room_for_one_sequence(
 ) -> None:
     chosen = options(kv_memory_gb=memory_gb, block_size=block_size, max_batch_size=max_batch_size)
     try:
-        budget = size_kv_cache(chosen, token_bytes=token_bytes, model_limit=model_limit, free_bytes=GIB)
+        budget = size_kv_cache(chosen, token_bytes=token_bytes, model_limit=model_limit, free_bytes=8 * GIB)
     except EngineError:
         assert memory_gb * GIB < token_bytes * block_size
         return

@@ -55,8 +55,14 @@ def is_lean(config: PretrainedConfig) -> bool:
         config.model_type in _FAMILIES
         and config.hidden_act == "silu"
         and not windowed
+        and _rotates_whole_heads(config)
         and not getattr(config, "quantization_config", None)
     )
+
+
+def _rotates_whole_heads(config: PretrainedConfig) -> bool:
+    parameters: dict[str, Any] = getattr(config, "rope_parameters", None) or {}
+    return bool(parameters.get("partial_rotary_factor", 1.0) == 1.0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,8 @@ def load_model(
         raise EngineError(f"dtype: '{options.dtype}' is none of auto, int4, {', '.join(DTYPES)}")
     if options.dtype == "int4" and not facts.is_gguf:
         raise EngineError(f"{facts.path}: dtype int4 needs a GGUF file quantised to 4 bits")
+    if options.dtype == "int4" and not is_lean(facts.config):
+        raise EngineError(f"{facts.path}: dtype int4 is not available for architecture '{facts.config.model_type}'")
     dtype = DTYPES.get(options.dtype, torch.bfloat16)
     try:
         if not is_lean(facts.config):

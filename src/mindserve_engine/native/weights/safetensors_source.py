@@ -46,7 +46,7 @@ class SafetensorsSource:
             raise missing(name, self._folder)
         tensor = self._files[file].get_tensor(name)
         require_shape(name, tuple(tensor.shape), shape)
-        return tensor.to(self._dtype)
+        return tensor.to(self._dtype, copy=True)  # what is mapped from the file would go with the file
 
     def linear(self, name: str, shape: tuple[int, int]) -> Tensor:
         return self.tensor(name, shape)
