@@ -36,9 +36,9 @@ class Case:
         self.values = [torch.randn(n, self.kv_heads, HEAD_DIM, generator=generator) for n in lengths]
         self.queries = [torch.randn(n, self.heads, HEAD_DIM, generator=generator) for n in self.new]
         counts = [-(-n // self.block_size) for n in lengths]
-        order = torch.randperm(sum(counts), generator=generator).tolist()
+        order = [1 + number for number in torch.randperm(sum(counts), generator=generator).tolist()]
         self.tables = [[order.pop() for _ in range(count)] for count in counts]
-        self.num_blocks = sum(counts)
+        self.num_blocks = 1 + sum(counts)  # block 0 is nobody's
 
     def batch(self, starts: list[int], stops: list[int]) -> StepBatch:
         batch = StepBatch()
