@@ -25,7 +25,7 @@ def _free_port() -> int:
 def serve_default_model(*arguments: str) -> Iterator[str]:
     """Start ``mindserve serve`` on a free port, yield its base URL when it is ready, stop it afterwards."""
     port = _free_port()
-    command = [sys.executable, "-m", "mindserve", "serve", "--port", str(port), *arguments]
+    command = [sys.executable, "-m", "mindserve", "serve", "--port", str(port), "--log-level", "warning", *arguments]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     try:
         url = f"http://127.0.0.1:{port}"
