@@ -1,4 +1,4 @@
-"""`python -m tests.codegen.regenerate` writes the golden outputs anew, to be read as a diff before they are committed."""
+"""`python -m tests.codegen.regenerate` writes the golden outputs anew; read the diff before committing it."""
 
 from __future__ import annotations
 

@@ -183,7 +183,8 @@ def test_a_second_signal_does_not_wait(serve: Serve, script: Script, tmp_path: P
     served = serve("--config", config, "--port", 0)
     url = f"{served.url}/v1/chat/completions"
     with httpx2.stream("POST", url, json=chat(stream=True), timeout=60) as response:
-        next(events(response))
+        stream = events(response)  # held: a dropped iterator closes the connection
+        next(stream)
         served.process.send_signal(signal.SIGTERM)
         until_draining(served.url)
         served.process.send_signal(signal.SIGTERM)

@@ -13,6 +13,7 @@ from transformers import PretrainedConfig
 
 from mindserve_engine.native.device.base import AttentionSpec, Device, DeviceBatch, LayerCache, Linear
 from mindserve_engine.native.models.base import CacheShape
+from mindserve_engine.native.models.head import RefinedHead
 from mindserve_engine.native.models.rope import RotaryTable
 from mindserve_engine.native.weights.quantised import LinearWeight, concatenate
 from mindserve_engine.native.weights.source import WeightSource
@@ -141,7 +142,7 @@ class Decoder:
     def _project(self, fed: Tensor, residual: Tensor, rows: Tensor) -> Tensor:
         """The head sees only the rows whose successors are sampled: in prefill it would be a fifth of the work."""
         if not len(rows):
-            return fed.new_empty((0, self._shape.vocab_size))
+            return fed.new_empty((0, self._shape.vocab_size), dtype=torch.float32)
         normed, _ = self._device.add_norm(fed[rows], residual[rows], self._norm, self._shape.eps)
         return self._head(normed)
 
@@ -164,7 +165,8 @@ class _Loader:
         weight = self._source.linear(name, matrix)
         if tied and isinstance(weight, Tensor):
             weight = embedding
-        return self._device.linear(weight, None, self._dtype)
+        product = self._device.linear(weight, None, self._dtype)
+        return product if self._dtype == torch.float32 else RefinedHead(product, weight)
 
     def norm(self, name: str) -> Tensor:
         return self._source.tensor(name, (self._shape.hidden,))

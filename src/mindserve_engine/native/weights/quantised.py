@@ -70,6 +70,13 @@ def widen(weight: LinearWeight) -> Tensor:
     return weight.wide if isinstance(weight, Int8Weight) else weight
 
 
+def rows_of(weight: LinearWeight, rows: Tensor) -> Tensor:
+    """[R, k] float32: the named rows as exactly as the weight is known."""
+    if isinstance(weight, Int4Weight):
+        return weight.take_rows(rows).dequantise()
+    return (weight.wide if isinstance(weight, Int8Weight) else weight)[rows].float()
+
+
 def concatenate(weights: list[LinearWeight]) -> LinearWeight:
     """One weight whose rows are those of ``weights`` in order, so that projections of one input become one product.
 
