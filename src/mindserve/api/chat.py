@@ -27,7 +27,14 @@ from mindserve.api.decode import check_content_type, decode_request
 from mindserve.api.edge import uuid_of
 from mindserve.api.engine_errors import engine_errors
 from mindserve.api.inflight import InFlight
-from mindserve.api.lower import lower_request, stop_strings, template_kwargs, template_messages, template_tools
+from mindserve.api.lower import (
+    check_prompt_length,
+    lower_request,
+    stop_strings,
+    template_kwargs,
+    template_messages,
+    template_tools,
+)
 from mindserve.api.observed import observed
 from mindserve.api.presence import given
 from mindserve.api.readiness import require_ready
@@ -105,7 +112,10 @@ async def _admit(
     head = AnswerHead(id=next(server.completion_ids), created=int(in_flight.arrived_at), model=chat.model)
     prompt_token_ids = await in_flight.run(
         server.prompts.render(
-            template_messages(chat), tools=template_tools(chat), template_kwargs=template_kwargs(chat)
+            template_messages(chat),
+            tools=template_tools(chat),
+            template_kwargs=template_kwargs(chat),
+            check_length=lambda num_tokens: check_prompt_length(num_tokens, server.settings, server.engine.info),
         )
     )
     lowered = lower_request(

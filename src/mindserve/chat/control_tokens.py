@@ -20,7 +20,7 @@ from __future__ import annotations
 import json
 import re
 import secrets
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from tokenizers import Tokenizer
@@ -78,12 +78,12 @@ class MarkedEncoder:
             if not control_ids.isdisjoint(self.encode(literal)) or len(self.encode(marker)) != 1:
                 raise ValueError(f"the token {literal!r} cannot be kept apart from text")
 
-    def encode(self, text: str, *, max_tokens: int | None = None) -> list[int]:
-        """Ids of marked text. ``TooManyTokens`` when there are more than ``max_tokens``: a list is not made of them."""
+    def encode(self, text: str, *, check_length: Callable[[int], None] | None = None) -> list[int]:
+        """Ids of marked text. ``check_length`` is given their number before the list is made, and may raise: making
+        a list of millions holds the interpreter lock for tens of milliseconds."""
         encoding = self._tokenizer.encode_batch_fast([text], add_special_tokens=False)[0]
-        num_tokens = len(encoding)
-        if max_tokens is not None and num_tokens > max_tokens:
-            raise TooManyTokens(num_tokens)
+        if check_length is not None:
+            check_length(len(encoding))
         ids: list[int] = encoding.ids
         if self._renumbered:
             ids = [self._renumbered.get(token_id, token_id) for token_id in ids]
@@ -97,14 +97,6 @@ class MarkedEncoder:
             if loaded_id is not None and loaded_id != token["id"]:
                 renumbered[loaded_id] = token["id"]
         return renumbered
-
-
-class TooManyTokens(Exception):
-    """A text has more tokens than its reader allows."""
-
-    def __init__(self, num_tokens: int) -> None:
-        super().__init__(f"{num_tokens} tokens")
-        self.num_tokens = num_tokens
 
 
 def _respell(spec: dict[str, Any], markers: dict[str, str]) -> dict[str, Any]:

@@ -53,7 +53,7 @@ class PromptPool:
         *,
         tools: list[dict[str, Any]] | None = None,
         template_kwargs: dict[str, Any] | None = None,
-        max_prompt_tokens: int | None = None,
+        check_length: Callable[[int], None] | None = None,
     ) -> list[int]:
         """``ChatTokenizer.render_chat`` in a worker. Raises what it raises; ``OVERLOADED`` when too many jobs wait or
         no worker came free in time."""
@@ -64,7 +64,7 @@ class PromptPool:
                 messages,
                 tools=tools,
                 template_kwargs=template_kwargs,
-                max_prompt_tokens=max_prompt_tokens,
+                check_length=check_length,
                 timeout_s=deadline - time.monotonic(),
             )
 

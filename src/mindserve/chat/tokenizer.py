@@ -8,21 +8,21 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import jinja2
 from transformers import PreTrainedTokenizerFast
 
-from mindserve.chat.control_tokens import ControlTokens, MarkedEncoder, TooManyTokens, control_literals
+from mindserve.chat.control_tokens import ControlTokens, MarkedEncoder, control_literals
 from mindserve.chat.conversation import to_conversation
 from mindserve.chat.detokenize import Detokenizer
 from mindserve.chat.dropped import refuse_dropped
 from mindserve.chat.gguf_tokenizer import load_gguf_tokenizer
 from mindserve.chat.template import ChatTemplate, Message, TemplateFailed, TemplateLimit, Tool
 from mindserve.chat.vocabulary import TokenTable, build_token_table
-from mindserve.errors import RefusalKind, RequestRefused, StartupError
+from mindserve.errors import RequestRefused, StartupError
 
 DEFAULT_TIMEOUT_S: Final = 60.0
 _MAX_LOCATED: Final = 64
@@ -68,23 +68,16 @@ class ChatTokenizer:
         *,
         tools: list[dict[str, Any]] | None = None,
         template_kwargs: dict[str, Any] | None = None,
-        max_prompt_tokens: int | None = None,
+        check_length: Callable[[int], None] | None = None,
         timeout_s: float = DEFAULT_TIMEOUT_S,
     ) -> list[int]:
         """The prompt's token ids, generation prompt included. Blocks; use ``PromptPool`` from an event loop.
 
-        Raises ``RequestRefused`` naming what the model's template cannot take; ``CONTEXT_LENGTH`` for a prompt of
-        more than ``max_prompt_tokens``. Time runs out between steps only, tokenising is not interrupted.
+        Raises ``RequestRefused`` naming what the model's template cannot take, and whatever ``check_length``, given
+        the number of tokens, raises. Time runs out between steps only, tokenising is not interrupted.
         """
         text = self.render_text(messages, tools=tools, template_kwargs=template_kwargs, timeout_s=timeout_s)
-        try:
-            return self._encoder.encode(text, max_tokens=max_prompt_tokens)
-        except TooManyTokens as error:
-            raise RequestRefused(
-                f"messages: the prompt has {error.num_tokens} tokens, the maximum is {max_prompt_tokens}",
-                field="messages",
-                kind=RefusalKind.CONTEXT_LENGTH,
-            ) from error
+        return self._encoder.encode(text, check_length=check_length)
 
     def render_text(
         self,

@@ -63,8 +63,9 @@ async def test_prompts_are_rendered(pool: PromptPool, tokenizer_of: Tokenizers) 
     assert await pool.render([USER], template_kwargs=kwargs) == tokenizer_of("chatml").render_chat(
         [USER], template_kwargs=kwargs
     )
-    with pytest.raises(RequestRefused, match="the maximum is 1"):
-        await pool.render([USER], max_prompt_tokens=1)
+    lengths: list[int] = []
+    num_tokens = len(await pool.render([USER], check_length=lengths.append))
+    assert lengths == [num_tokens]
     await until(lambda: pool.num_jobs == 0)
 
 

@@ -82,13 +82,17 @@ def test_special_tokens_inside_the_vocabulary_are_kept_apart(
     assert 900 in tokenizer.backend.encode("Hello").ids
 
 
-def test_a_prompt_of_too_many_tokens_is_refused_with_its_size(tokenizer_of: Tokenizers) -> None:
+def test_the_length_is_checked_before_the_ids_are_made(tokenizer_of: Tokenizers) -> None:
     tokenizer = tokenizer_of("chatml")
-    size = len(tokenizer.render_chat([USER]))
-    assert len(tokenizer.render_chat([USER], max_prompt_tokens=size)) == size
-    with pytest.raises(RequestRefused, match=f"{size} tokens, the maximum is {size - 1}") as error:
-        tokenizer.render_chat([USER], max_prompt_tokens=size - 1)
-    assert error.value.kind is RefusalKind.CONTEXT_LENGTH
+    lengths: list[int] = []
+    ids = tokenizer.render_chat([USER], check_length=lengths.append)
+    assert lengths == [len(ids)]
+
+    def refuse(num_tokens: int) -> None:
+        raise RequestRefused(f"{num_tokens} tokens", kind=RefusalKind.CONTEXT_LENGTH)
+
+    with pytest.raises(RequestRefused, match=f"{len(ids)} tokens"):
+        tokenizer.render_chat([USER], check_length=refuse)
 
 
 def test_threads_share_a_tokenizer(tokenizer_of: Tokenizers) -> None:
