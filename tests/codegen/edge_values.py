@@ -20,20 +20,29 @@ _ANYTHING = st.sampled_from(
 )
 
 
-@st.composite
-def bodies(draw: st.DrawFn, document: Json, schema: Json) -> Json:
+def bodies(document: Json, schema: Json) -> st.SearchStrategy[Json]:
     """Values of `schema` of which none, one or two places have been changed to a near miss or to something else."""
-    body = draw(_values(document, schema))
-    for _ in range(draw(st.sampled_from([0, 0, 1, 1, 2]))):
-        body = copy.deepcopy(body)
-        holder, key = draw(st.sampled_from(_places(body)))
-        if draw(st.integers(0, 4)) == 0:
-            del holder[key]
-        else:
-            holder[key] = draw(_near(holder[key]))
-        if not body:
-            break
-    return body
+    valid = _objects(document, schema, 0)
+
+    @st.composite
+    def body(draw: st.DrawFn) -> Json:
+        made = copy.deepcopy(draw(valid))
+        for _ in range(draw(st.sampled_from([0, 0, 1, 1, 2]))):
+            _spoil(draw, made)
+        return made
+
+    return body()
+
+
+def _spoil(draw: st.DrawFn, body: Json) -> None:
+    places = _places(body)
+    if not places:
+        return
+    holder, key = draw(st.sampled_from(places))
+    if draw(st.integers(0, 4)) == 0:
+        del holder[key]
+    else:
+        holder[key] = draw(_near(holder[key]))
 
 
 def _places(value: Json) -> list[tuple[Json, str | int]]:
@@ -70,8 +79,12 @@ def _allowed(schema: Json, values: st.SearchStrategy[Json]) -> st.SearchStrategy
 
 def _of_kind(document: Json, schema: Json, kind: str) -> st.SearchStrategy[Json]:
     match kind:
+        case "object" if "properties" in schema and "allOf" in schema:
+            # Conditions between fields: enough optional fields for them to hold, and most of those that do not left out.
+            whole = {**schema, "components": document["components"]}
+            return _objects(document, schema, 2).filter(jsonschema_rs.Draft202012Validator(whole).is_valid)
         case "object" if "properties" in schema:
-            return _objects(document, schema)
+            return _objects(document, schema, 0)
         case "object":
             keys = [*schema.get("then", {}).get("properties", {}), "unheard_of"]
             return _allowed(schema, st.dictionaries(st.sampled_from(keys), _ANYTHING, max_size=2))
@@ -101,10 +114,19 @@ def _sizes(schema: Json, suffix: str) -> list[int]:
     return [size for size in (least, least + 1, most) if least <= size <= min(most, _LONGEST)]
 
 
-@st.composite
-def _objects(draw: st.DrawFn, document: Json, schema: Json) -> Json:
+def _objects(document: Json, schema: Json, least: int) -> st.SearchStrategy[Json]:
     properties, required = schema["properties"], schema.get("required", [])
     optional = [name for name in properties if name not in required]
-    chosen = draw(st.lists(st.sampled_from(optional), max_size=4, unique=True)) if optional else []
-    body = {name: draw(_values(document, properties[name])) for name in [*required, *chosen]}
-    return {**body, "unheard_of": [1]} if draw(st.integers(0, 9)) == 0 else body
+    fields = {
+        name: st.deferred(lambda field=field: _values(document, field))  # made once, when first needed
+        for name, field in properties.items()
+    }
+
+    @st.composite
+    def body(draw: st.DrawFn) -> Json:
+        sizes = {"min_size": min(least, len(optional)), "max_size": 4}
+        chosen = draw(st.lists(st.sampled_from(optional), unique=True, **sizes)) if optional else []
+        made = {name: draw(fields[name]) for name in [*required, *chosen]}
+        return {**made, "unheard_of": [1]} if draw(st.integers(0, 9)) == 0 else made
+
+    return body()
