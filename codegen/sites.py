@@ -13,6 +13,8 @@ from codegen.pointer import join, resolve
 SCHEMAS = "/components/schemas"
 METHODS = ("get", "put", "post", "delete", "options", "head", "patch", "trace")
 UNION_KEYWORDS = ("anyOf", "oneOf")
+_NAME_MAPS = ("properties", "headers", "schemas", "parameters", "responses", "content", "paths", "$defs")
+_PAYLOADS = ("example", "examples", "default", "const", "enum")
 
 
 class Position(Enum):
@@ -85,6 +87,22 @@ def references(value: Any, pointer: str = "") -> Iterator[tuple[str, str]]:
             yield join(pointer, "$ref"), target
         for key, item in value.items():
             yield from references(item, join(pointer, key))
+
+
+def keywords(value: Any, pointer: str = "", *, holds_names: bool = False) -> Iterator[tuple[str, str, Any]]:
+    """(pointer, key, value) of every key that is a keyword: names of fields and payloads in examples are none."""
+    if isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from keywords(item, join(pointer, index))
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            place = join(pointer, key)
+            if holds_names:
+                yield from keywords(item, place)
+                continue
+            yield place, key, item
+            if not (key.startswith("x-") or key in _PAYLOADS):
+                yield from keywords(item, place, holds_names=key in _NAME_MAPS)
 
 
 def operations(document: JsonObject) -> Iterator[tuple[str, str, str, JsonObject]]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from codegen.diagnostics import Diagnostic
 from codegen.document import JsonObject
-from codegen.profile import keywords, paths, rule_table, shapes, traceability, unions, values
+from codegen.profile import keywords, paths, rule_table, shapes, structure, traceability, unions, values
 from codegen.profile.traceability import Vocabulary
 from codegen.sites import component_sites, directions
 
@@ -33,6 +33,7 @@ CODES = {
     "pattern": "a pattern is a Python pattern",
     "reference": "a reference leads somewhere in the document",
     "required": "a required field exists",
+    "structure": "the document is OpenAPI 3.1, its schemas are JSON Schemas",
     "rule": "a rule is complete, about a field that exists, and can be told",
     "type": "a schema has a type",
     "union": "msgspec can tell the members of a union apart and check them",
@@ -41,7 +42,13 @@ CODES = {
 
 
 def lint(document: JsonObject, words: Vocabulary) -> list[Diagnostic]:
-    """Every fault of `document`; an empty list means that it can be generated from without loss."""
+    """Every fault of `document`; an empty list means that it can be generated from without loss.
+
+    Of a document that is no OpenAPI document only that is told.
+    """
+    broken = [*structure.check_openapi(document)]
+    if broken:
+        return sorted(set(broken))
     faults = [*paths.check(document), *rule_table.check(document, words)]
     faults += traceability.check_extensions(document, words)
     ways = directions(document)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-import jsonschema_rs
-
 from codegen.diagnostics import Diagnostic
 from codegen.document import Document, JsonObject
 from codegen.pointer import join, resolve
+from codegen.profile.structure import check_schema
+from codegen.profile.values import check_default
 from codegen.sites import references
 
 DEFINITIONS = "$defs"
@@ -24,7 +24,11 @@ _ROOT_ONLY = {"$schema", "$id", "title", DEFINITIONS}
 def lint(document: Document) -> list[Diagnostic]:
     """Every fault of the schema of config.json."""
     data = document.data
-    extensions = set(re.findall(r"^\s*#.*?\b(x-[a-z-]+)", document.text, re.MULTILINE))
+    broken = [*check_schema(data, "")]
+    if broken:
+        return sorted(set(broken))
+    comments = "\n".join(re.findall(r"^\s*#.*", document.text, re.MULTILINE))
+    extensions = set(re.findall(r"\bx-[a-z-]+", comments))
     faults = [*_check_keywords({key: data[key] for key in data if key not in _ROOT_ONLY}, "", extensions)]
     for pointer, schema in objects(data).items():
         faults += _check_keywords(schema, pointer, extensions) if pointer else []
@@ -63,5 +67,4 @@ def _check_field(data: JsonObject, field: JsonObject, pointer: str, extensions: 
     if "default" in field:
         schema = {key: value for key, value in field.items() if key != "default"}
         root = {**schema, DEFINITIONS: data.get(DEFINITIONS, {})}
-        if not jsonschema_rs.Draft202012Validator(root).is_valid(field["default"]):
-            yield Diagnostic(join(pointer, "default"), "default", "the default is not valid for its own schema")
+        yield from check_default(root, field["default"], join(pointer, "default"))

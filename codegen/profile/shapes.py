@@ -57,5 +57,3 @@ def _check_required(site: Site) -> Iterator[Diagnostic]:
         pointer = join(site.pointer, "required", index)
         if name not in site.schema.get("properties", {}):
             yield Diagnostic(pointer, "required", f"`{name}` is not among the properties beside it")
-        if name in required[:index]:
-            yield Diagnostic(pointer, "required", f"`{name}` is listed twice")

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from codegen.diagnostics import Diagnostic
-from codegen.pointer import join
-from codegen.sites import Position, Site
+from codegen.document import JsonObject
+from codegen.sites import Position, Site, keywords
 
 EXTENSIONS_FILE = "extensions.md"
 INTERPRETATIONS_FILE = "interpretations.md"
@@ -46,20 +46,11 @@ def check_site(site: Site, *, is_on_the_wire: bool) -> Iterator[Diagnostic]:
         yield Diagnostic(site.pointer, "A12", "a field names its `x-doc-ref` (document line) or `x-interpretation`")
 
 
-def check_extensions(value: Any, words: Vocabulary, pointer: str = "") -> Iterator[Diagnostic]:
+def check_extensions(document: JsonObject, words: Vocabulary) -> Iterator[Diagnostic]:
     """Every `x-` key of the whole document is one that `extensions.md` describes, with a value of its kind."""
-    if isinstance(value, list):
-        for index, item in enumerate(value):
-            yield from check_extensions(item, words, join(pointer, index))
-    if not isinstance(value, dict):
-        return
-    is_name_map = pointer.endswith(("/properties", "/headers", "/schemas", "/parameters", "/examples"))
-    for key, item in value.items():
-        place = join(pointer, key)
-        if key.startswith("x-") and not is_name_map:
-            yield from _check_extension(key, item, words, place)
-        elif key not in ("example", "examples", "default", "const", "enum"):
-            yield from check_extensions(item, words, place)
+    for pointer, key, value in keywords(document):
+        if key.startswith("x-"):
+            yield from _check_extension(key, value, words, pointer)
 
 
 def _check_extension(key: str, value: Any, words: Vocabulary, pointer: str) -> Iterator[Diagnostic]:

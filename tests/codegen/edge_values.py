@@ -80,7 +80,7 @@ def _allowed(schema: Json, values: st.SearchStrategy[Json]) -> st.SearchStrategy
 def _of_kind(document: Json, schema: Json, kind: str) -> st.SearchStrategy[Json]:
     match kind:
         case "object" if "properties" in schema and "allOf" in schema:
-            # Conditions between fields: enough optional fields for them to hold, and most of those that do not left out.
+            # Conditions between fields: enough optional fields for them to hold.
             whole = {**schema, "components": document["components"]}
             return _objects(document, schema, 2).filter(jsonschema_rs.Draft202012Validator(whole).is_valid)
         case "object" if "properties" in schema:

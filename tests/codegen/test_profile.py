@@ -47,7 +47,7 @@ def test_all_faults_of_both_specs_are_told_at_once(tmp_path: Path) -> None:
     spec = tmp_path / "openapi.yaml"
     spec.write_text((SPECS / "bad" / "a06_wide_integer.yaml").read_text(encoding="utf-8"), encoding="utf-8")
     spec.with_name("config.schema.yaml").write_text(
-        "title: Config\ndescription: d\ntype: object\nproperties: {a: {type: integer, dependencies: 3}}\n",
+        "title: Config\ndescription: d\ntype: object\nproperties: {a: {type: integer, dependencies: {}}}\n",
         encoding="utf-8",
     )
     with pytest.raises(SpecRefused) as refusal:
