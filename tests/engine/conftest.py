@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,17 +44,6 @@ def tiny_pair(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Pair]
         return made[name]
 
     return pair
-
-
-@pytest.fixture(scope="session")
-def default_model() -> Path:
-    """The default model's GGUF file: named by ``MINDSERVE_TEST_MODEL``, or in the user's cache."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    named = os.environ.get("MINDSERVE_TEST_MODEL")
-    path = Path(named) if named else cache / "mindserve" / "SmolLM2-135M-Instruct.Q4_1.gguf"
-    if not path.is_file():
-        pytest.skip(f"the default model is not at {path}: run `mindserve fetch`")
-    return path
 
 
 @pytest.fixture(scope="session")

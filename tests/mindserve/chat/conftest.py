@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre
 from transformers import PreTrainedTokenizerFast
 
 from mindserve.chat.tokenizer import ChatTokenizer, load_tokenizer
-from mindserve.cli.default_model import SMOLLM2, cache_folder
+from tests.default_model import default_model_file
 
 settings.register_profile("no_deadline", deadline=None)  # machines differ, and tests prove no timings
 settings.load_profile("no_deadline")
@@ -227,17 +226,3 @@ def reference_ids(model_folder: Callable[[str], Path]) -> Callable[..., list[int
         return made
 
     return ids
-
-
-def default_model_file() -> Path:
-    """The default model: the file ``MINDSERVE_TEST_MODEL`` names, or the one in the cache."""
-    named = os.environ.get("MINDSERVE_TEST_MODEL")
-    path = Path(named) if named else cache_folder(os.environ) / SMOLLM2.file_name
-    if not path.is_file():
-        pytest.skip(f"the default model is not at {path}: run `mindserve fetch`")
-    return path
-
-
-@pytest.fixture(scope="session")
-def default_model() -> Path:
-    return default_model_file()
