@@ -21,12 +21,14 @@ def check_request(request: GenerationRequest, info: EngineInfo) -> None:
 
 
 def check_sampling(params: SamplingParams) -> None:
-    """Raise ``RequestInvalid`` naming the first parameter outside the range ``SamplingParams`` documents."""
+    """Raise ``RequestInvalid`` naming the first parameter that cannot be computed with.
+
+    The ranges of an API are its contract's affair; these are the limits of the arithmetic."""
     _check_range("temperature", params.temperature, low=0.0, high=math.inf, low_allowed=True)
     _check_range("top_p", params.top_p, low=0.0, high=1.0)
-    _check_range("repetition_penalty", params.repetition_penalty, low=0.0, high=2.0)
-    _check_range("presence_penalty", params.presence_penalty, low=-2.0, high=2.0, low_allowed=True)
-    _check_range("frequency_penalty", params.frequency_penalty, low=-2.0, high=2.0, low_allowed=True)
+    _check_range("repetition_penalty", params.repetition_penalty, low=0.0, high=math.inf)
+    _check_range("presence_penalty", params.presence_penalty, low=-math.inf, high=math.inf)
+    _check_range("frequency_penalty", params.frequency_penalty, low=-math.inf, high=math.inf)
     if params.top_k < 0:
         raise RequestInvalid(field="top_k", reason=f"is {params.top_k}, must be 0 (all) or more")
     if not 0 <= params.seed <= SEED_MAX:

@@ -15,7 +15,7 @@ SEED_MAX: Final = 2**64 - 1
 
 
 class Capability(enum.StrEnum):
-    """What an engine can do beyond plain generation. The server refuses requests that need one the engine lacks."""
+    """What an engine can do beyond plain generation."""
 
     PARALLEL_SAMPLING = "parallel_sampling"
     """``num_sequences`` above 1."""
@@ -53,10 +53,10 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     seed: int = 0
     """0..2^64-1. The random stream depends on (seed, sequence index, position) only."""
     repetition_penalty: float = 1.0
-    """In (0, 2]: over prompt and output, as transformers defines it."""
+    """Above 0: over prompt and output, as transformers defines it."""
     presence_penalty: float = 0.0
     frequency_penalty: float = 0.0
-    """Both in [-2, 2], over the output only, as OpenAI defines them."""
+    """Both finite, over the output only, as OpenAI defines them."""
 
 
 class GenerationRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -111,7 +111,7 @@ class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):
     """``model_type`` of the model's config ("llama", "qwen2", ...)."""
     vocab_size: int
     max_context: int
-    """Tokens of prompt and output together: min(maxSeqLen, the model's max_position_embeddings)."""
+    """Tokens of prompt and output together: the least of maxSeqLen, the model's limit and what the KV memory holds."""
     max_prompt_tokens: int
     eos_token_ids: tuple[int, ...] = ()
     default_top_k: int | None = None

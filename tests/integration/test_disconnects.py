@@ -48,6 +48,16 @@ async def test_leaving_while_it_runs(model: Model, text: str, *, stream: bool) -
         assert _aborted(live) == 1
 
 
+async def test_the_opening_chunk_does_not_wait_for_a_token(model: Model) -> None:
+    async with running(model) as live:
+        reader, writer = await _send(live, _prompt("hang at once", stream=True))
+        async with asyncio.timeout(20):
+            while not (line := await reader.readline()).startswith(b"data: "):
+                assert line
+        assert json.loads(line[6:])["choices"][0]["delta"] == {"role": "assistant", "content": ""}
+        await _leave(writer)
+
+
 @pytest.mark.parametrize("stream", [True, False])
 async def test_leaving_while_it_waits_in_the_queue(narrow_model: Model, *, stream: bool) -> None:
     async with running(narrow_model) as live:

@@ -30,9 +30,9 @@ def request(**fields: object) -> GenerationRequest:
         ("top_k", [0, 1, 2**31 - 1], [-1]),
         ("top_p", [1e-9, 1.0], [0.0, 1.001, math.nan]),
         ("seed", [0, 2**64 - 1], [-1, 2**64]),
-        ("repetition_penalty", [0.001, 2.0], [0.0, 2.001, math.nan]),
-        ("presence_penalty", [-2.0, 2.0], [-2.001, 2.001, math.nan]),
-        ("frequency_penalty", [-2.0, 2.0], [-2.001, 2.001, math.nan]),
+        ("repetition_penalty", [0.001, 2.0, 50.0], [0.0, -1.0, math.inf, math.nan]),
+        ("presence_penalty", [-2.0, 2.0, 50.0], [-math.inf, math.inf, math.nan]),
+        ("frequency_penalty", [-2.0, 2.0, 50.0], [-math.inf, math.inf, math.nan]),
     ],
 )
 def test_sampling_ranges(field: str, inside: list[float], outside: list[float]) -> None:

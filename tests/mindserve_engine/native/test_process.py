@@ -12,7 +12,9 @@ from loops import ask
 from waiting import until
 
 from mindserve_engine.interface import EngineError, EngineUnavailable, GenerationFailed, QueueFull, RequestInvalid
+from mindserve_engine.native.ledger import Ledger
 from mindserve_engine.native.process import NativeEngine
+from mindserve_engine.native.wire import Step
 from mindserve_engine.options import EngineOptions
 from mindserve_engine.registry import create_engine
 from mindserve_engine.types import EngineState, FinishReason, SamplingParams, SequenceEvent
@@ -104,8 +106,25 @@ async def test_nobody_may_wait_when_the_limit_is_zero(start: Start) -> None:
         await engine.admit(ask("2", [7], 2))
 
 
-async def test_abort_ends_iteration_and_frees_running_and_waiting(start: Start) -> None:
+def record_aborts(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """The requests that the process says it dropped as asked, rather than let run to their end."""
+    aborted: set[str] = set()
+    take = Ledger.take
+
+    def recording(self: Ledger, step: Step) -> None:
+        if self is ledger:
+            aborted.update(step.aborted)
+        take(self, step)
+
+    monkeypatch.setattr(Ledger, "take", recording)
+    return aborted
+
+
+async def test_abort_ends_iteration_and_frees_running_and_waiting(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
     engine = await start(max_batch_size=1)
+    aborted = record_aborts(engine._instances[0].ledger, monkeypatch)
     running = await engine.admit(ask("running", [SLOW], 120))
     waiting = await engine.admit(ask("waiting", [SLOW], 120))
     await anext(running)
@@ -115,7 +134,8 @@ async def test_abort_ends_iteration_and_frees_running_and_waiting(start: Start) 
         generation.abort()
     assert await blocked is None
     assert [event async for event in running] == []
-    await until(lambda: engine.stats().num_free_blocks == NUM_BLOCKS and not engine.stats().num_waiting)
+    await until(lambda: aborted == {"running", "waiting"})
+    assert (engine.stats().num_free_blocks, engine.stats().num_waiting) == (NUM_BLOCKS, 0)
 
 
 async def test_bad_requests_fail_alone(start: Start) -> None:
