@@ -46,9 +46,7 @@ class Driver:
         self.loop.add(request, arrived=0.0)
 
     def step(self) -> None:
-        result = self.loop.step()
-        assert not result.failed
-        for event in result.events:
+        for event in self.loop.step():
             self._keep(event)
 
     def run(self) -> dict[str, list[int]]:

@@ -14,7 +14,7 @@ import zmq
 from mindserve_engine.interface import EngineError
 from mindserve_engine.native.batch import Runner
 from mindserve_engine.native.lifeline import receive_block, tie_to_parent
-from mindserve_engine.native.loop import EngineLoop, StepResult
+from mindserve_engine.native.loop import EngineLoop
 from mindserve_engine.native.wire import (
     Abort,
     Add,
@@ -99,12 +99,12 @@ def serve(loop: EngineLoop, channel: Channel, heartbeat_s: float) -> None:
                     aborted.append(request_id)
                 case Close():
                     return
-        result = StepResult()
+        events = []
         if loop.has_work:
-            result = loop.step()
+            events = loop.step()
             if not loop.has_work:
                 loop.check()
-        channel.send(Step(loop.stats(), result.events, result.failed, aborted))
+        channel.send(Step(loop.stats(), events, aborted))
 
 
 def run(setup: Setup, channel: Channel) -> None:

@@ -67,10 +67,6 @@ class Ledger:
                 del in_flight[event.request_id]
         for request_id in step.aborted:
             in_flight.pop(request_id, None)
-        for request_id in step.failed:
-            generation = in_flight.pop(request_id, None)
-            if generation is not None:
-                generation.fail("a step of the engine failed")
 
     def update(self, stats: EngineStats) -> None:
         self._stats = stats

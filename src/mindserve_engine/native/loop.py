@@ -3,39 +3,18 @@
 from __future__ import annotations
 
 import itertools
-import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Final
 
 from mindserve_engine.interface import EngineError
-from mindserve_engine.native.batch import Runner, Sampled, StepBatch
+from mindserve_engine.native.batch import Runner
 from mindserve_engine.native.block_pool import BlockPool, PoolCorrupted
-from mindserve_engine.native.flatten import flatten
+from mindserve_engine.native.execution import Execution, Results
 from mindserve_engine.native.kv_cache import KvCache
 from mindserve_engine.native.scheduler import Schedule, Scheduler
 from mindserve_engine.native.sequence import Sequence
 from mindserve_engine.options import EngineOptions
 from mindserve_engine.types import EngineInfo, EngineStats, GenerationRequest, SequenceEvent, TokenTiming
-
-MAX_FAILED_STEPS: Final = 3
-"""So many failed steps in a row are the engine's fault, not the requests'."""
-
-log = logging.getLogger(__name__)
-
-
-class LoopBroken(Exception):
-    """The loop cannot go on; the process must be replaced."""
-
-
-@dataclass(slots=True)
-class StepResult:
-    """What one step produced."""
-
-    events: list[SequenceEvent] = field(default_factory=list)
-    failed: list[str] = field(default_factory=list)
-    """Requests lost with the step; their resources are free again."""
 
 
 class EngineLoop:
@@ -56,7 +35,7 @@ class EngineLoop:
         self._clock = clock
         self._sequences: dict[str, Sequence] = {}
         self._ids = itertools.count()
-        self._num_failed_steps = 0
+        self._execution = Execution(runner)
         self._pool = BlockPool(runner.num_blocks)
         self._kv_cache = KvCache(self._pool, block_size=runner.block_size, prefix_cache=options.prefix_cache)
         self._scheduler = Scheduler(
@@ -80,7 +59,7 @@ class EngineLoop:
             self._end(sequence)
         return sequence is not None
 
-    def step(self) -> StepResult:
+    def step(self) -> list[SequenceEvent]:
         """Run the scheduled work once. Raises ``LoopBroken`` when steps keep failing."""
         schedule = self._scheduler.schedule()
         for preempted in self._scheduler.preempted:
@@ -88,8 +67,7 @@ class EngineLoop:
         began = self._clock()
         for sequence in schedule:
             sequence.work_began_at = began if sequence.work_began_at is None else sequence.work_began_at
-        sampled = self._run(flatten(schedule, self._runner.block_size))
-        return self._fail(schedule) if sampled is None else self._take(schedule, sampled)
+        return self._take(schedule, self._execution.run(schedule))
 
     def stats(self) -> EngineStats:
         return EngineStats(
@@ -110,38 +88,19 @@ class EngineLoop:
             raise PoolCorrupted(f"sequences {known} are live, {queued} are scheduled")
         self._pool.check(sequence.block_ids for sequence in self._sequences.values())
 
-    def _run(self, batch: StepBatch) -> list[Sampled] | None:
-        """None when the step failed."""
-        try:
-            sampled = self._runner.run(batch)
-            if len(sampled) != len(batch.samples):
-                raise RuntimeError(f"the runner gave {len(sampled)} results for {len(batch.samples)} samples")
-        except Exception as error:
-            self._num_failed_steps += 1
-            log.exception("a step of %d sequences failed", len(batch.query_ends))
-            if self._num_failed_steps >= MAX_FAILED_STEPS:
-                raise LoopBroken(f"{MAX_FAILED_STEPS} steps in a row failed, the last with: {error!r}") from error
-            return None
-        self._num_failed_steps = 0
-        return sampled
-
-    def _take(self, schedule: Schedule, sampled: list[Sampled]) -> StepResult:
-        now, batch_size, results = self._clock(), len(schedule), iter(sampled)
-        step = StepResult()
+    def _take(self, schedule: Schedule, results: Results) -> list[SequenceEvent]:
+        now, batch_size = self._clock(), len(schedule)
+        events = []
         for sequence, num_tokens in schedule.items():
+            result = results.get(sequence)
+            if result is not None and result.failure is not None:
+                events.append(self._fail(sequence, result.failure))
+                continue
             sequence.num_computed += num_tokens
-            if sequence.num_computed < len(sequence.token_ids):
-                self._kv_cache.publish(sequence)
-                continue
-            result = next(results)
-            if result.failure is not None:
-                self._pool.distrust(sequence.block_ids)  # the keys and values may be as broken as the logits
-                step.events.append(self._event(sequence, failure=result.failure))
-                self._end(sequence)
-                continue
             self._kv_cache.publish(sequence)
-            step.events.append(self._accept(sequence, result.token_id, now, batch_size))
-        return step
+            if result is not None:
+                events.append(self._accept(sequence, result.token_id, now, batch_size))
+        return events
 
     def _accept(self, sequence: Sequence, token_id: int, now: float, batch_size: int) -> SequenceEvent:
         """Add a drawn token to its sequence."""
@@ -175,10 +134,11 @@ class EngineLoop:
             failure=failure,
         )
 
-    def _fail(self, schedule: Schedule) -> StepResult:
-        for sequence in schedule:
-            self._end(sequence)
-        return StepResult(failed=[sequence.request.request_id for sequence in schedule])
+    def _fail(self, sequence: Sequence, failure: str) -> SequenceEvent:
+        self._pool.distrust(sequence.block_ids)  # the keys and values may be as broken as what came of them
+        event = self._event(sequence, failure=failure)
+        self._end(sequence)
+        return event
 
     def _end(self, sequence: Sequence) -> None:
         del self._sequences[sequence.request.request_id]

@@ -64,8 +64,6 @@ class Step(msgspec.Struct, frozen=True, array_like=True, tag="step"):
 
     stats: EngineStats
     events: list[SequenceEvent] = []
-    failed: list[str] = []
-    """Requests that were lost with a failed step."""
     aborted: list[str] = []
     """Requests that were dropped as asked."""
 

@@ -39,7 +39,7 @@ def test_to_core(message: ToCore) -> None:
         Loading("weights", 0.5),
         Ready(fake_info(2, 4, eos=(3,)), EngineStats(num_blocks=2)),
         Dying("why"),
-        Step(EngineStats(num_running=1), events=[EVENT], failed=["a"], aborted=["b"]),
+        Step(EngineStats(num_running=1), events=[EVENT], aborted=["b"]),
     ],
 )
 def test_from_core(message: FromCore) -> None:

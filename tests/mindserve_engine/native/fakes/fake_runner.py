@@ -36,13 +36,20 @@ class FakeRunner:
     def __init__(self, num_blocks: int, block_size: int) -> None:
         self.num_blocks = num_blocks
         self.block_size = block_size
-        self.remembered: set[int] = set()
-        """Sequences that were sampled and not yet forgotten."""
+        self.poison: set[int] = set()
+        """Tokens whose sequence cannot be run: the rows before it have been when the step raises."""
         self.batches: list[StepBatch] = []
         self.failures: dict[int, str] = {}
         """Sequence ids whose logits are NaN."""
         self.error: Exception | None = None
         self._states: list[int | None] = [None] * (num_blocks * block_size)
+        self._next_positions: dict[int, int] = {}
+        """Of the sequences that were sampled and not yet forgotten: a sampler that must not be asked twice."""
+
+    @property
+    def remembered(self) -> set[int]:
+        """Sequences that were sampled and not yet forgotten."""
+        return set(self._next_positions)
 
     def run(self, batch: StepBatch) -> list[Sampled]:
         self.batches.append(batch)
@@ -55,17 +62,20 @@ class FakeRunner:
             state = self._run_row(batch, row, begin, end)
             begin = end
             if row in rows:
-                sequence_id = rows[row].sequence_id
-                self.remembered.add(sequence_id)
+                sequence_id, position = rows[row].sequence_id, rows[row].position
+                assert self._next_positions.get(sequence_id, position) == position, "a position was sampled twice"
+                self._next_positions[sequence_id] = position + 1
                 results.append(Sampled(state % NUM_GENERATED, self.failures.get(sequence_id)))
         return results
 
     def forget(self, sequence_id: int) -> None:
-        self.remembered.discard(sequence_id)
+        self._next_positions.pop(sequence_id, None)
 
     def _run_row(self, batch: StepBatch, row: int, begin: int, end: int) -> int:
         table = batch.block_tables[row]
         state = -1
+        if not self.poison.isdisjoint(batch.token_ids[begin:end]):
+            raise RuntimeError("the kernel refuses this token")
         for place in range(begin, end):
             position = batch.positions[place]
             assert batch.slots[place] == self._slot(table, position)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from fake_runner import VOCAB_SIZE, FakeRunner
 
-from mindserve_engine.native.loop import EngineLoop, StepResult
+from mindserve_engine.native.loop import EngineLoop
 from mindserve_engine.options import EngineOptions
 from mindserve_engine.types import EngineInfo, GenerationRequest, SequenceEvent
 
@@ -39,9 +39,15 @@ class Bench:
     """A loop whose books are checked after every step."""
 
     def __init__(
-        self, *, num_blocks: int = 64, block_size: int = 4, eos: tuple[int, ...] = (), **options: object
+        self,
+        *,
+        num_blocks: int = 64,
+        block_size: int = 4,
+        eos: tuple[int, ...] = (),
+        runner_class: type[FakeRunner] = FakeRunner,
+        **options: object,
     ) -> None:
-        self.runner = FakeRunner(num_blocks, block_size)
+        self.runner = runner_class(num_blocks, block_size)
         self.clock = FakeClock()
         engine_options = EngineOptions(model_path=Path("none"), **options)
         self.loop = EngineLoop(self.runner, fake_info(num_blocks, block_size, eos), engine_options, self.clock)
@@ -51,12 +57,12 @@ class Bench:
         self.loop.add(request, self.clock.now)
         self.events[request.request_id] = []
 
-    def step(self) -> StepResult:
-        result = self.loop.step()
-        for event in result.events:
+    def step(self) -> list[SequenceEvent]:
+        events = self.loop.step()
+        for event in events:
             self.events[event.request_id].append(event)
         self.loop.check()
-        return result
+        return events
 
     def run(self, max_steps: int = 10_000) -> None:
         for _ in range(max_steps):
@@ -64,6 +70,11 @@ class Bench:
                 return
             self.step()
         raise AssertionError("the requests do not come to their end")
+
+    @property
+    def failures(self) -> dict[str, str]:
+        """Why requests failed, by their ids."""
+        return {name: events[-1].failure for name, events in self.events.items() if events and events[-1].failure}
 
     def output(self, request_id: str) -> list[int]:
         return [token_id for event in self.events[request_id] for token_id in event.token_ids]
