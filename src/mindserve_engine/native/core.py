@@ -5,7 +5,9 @@ from __future__ import annotations
 import gc
 import logging
 import sys
+import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Protocol
 
@@ -18,6 +20,7 @@ from mindserve_engine.native.loop import EngineLoop
 from mindserve_engine.native.wire import (
     Abort,
     Add,
+    Alive,
     Close,
     Dying,
     FromCore,
@@ -57,9 +60,13 @@ class Channel:
             socket.set_hwm(0)
         self._requests.connect(setup.requests_address)
         self._results.connect(setup.results_address)
+        self._sending = threading.Lock()  # sockets know nothing of threads
 
     def send(self, message: FromCore) -> None:
-        self._results.send(encode(message))
+        """Any thread may call it."""
+        data = encode(message)
+        with self._sending:
+            self._results.send(data)
 
     def receive(self, timeout_s: float) -> Iterator[ToCore]:
         """All messages that are there; when there are none, those that come within ``timeout_s``."""
@@ -74,6 +81,24 @@ class Channel:
     def close(self) -> None:
         """Returns when what was sent has left, or after a second."""
         self._context.destroy(linger=1000)
+
+
+@contextmanager
+def heartbeats(channel: Channel, heartbeat_s: float) -> Iterator[None]:
+    """Tell the parent that the process is alive while the body keeps the main thread busy."""
+    done = threading.Event()
+
+    def beat() -> None:
+        while not done.wait(heartbeat_s):
+            channel.send(Alive())
+
+    thread = threading.Thread(target=beat, name="heartbeat", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
 
 
 def load(options: EngineOptions, channel: Channel) -> Loaded:
@@ -110,7 +135,8 @@ def serve(loop: EngineLoop, channel: Channel, heartbeat_s: float) -> None:
 def run(setup: Setup, channel: Channel) -> None:
     """The life of the process; a failure is reported in one line to the parent and at length to the log."""
     try:
-        loaded = load(setup.options, channel)
+        with heartbeats(channel, setup.heartbeat_s):
+            loaded = load(setup.options, channel)
         loop = EngineLoop(loaded.runner, loaded.info, setup.options)
         channel.send(Ready(loaded.info, loop.stats()))
         serve(loop, channel, setup.heartbeat_s)

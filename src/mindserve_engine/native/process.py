@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Final
 
 import zmq
 
@@ -13,6 +14,10 @@ from mindserve_engine.native.ledger import total
 from mindserve_engine.native.supervisor import Supervisor
 from mindserve_engine.options import EngineOptions
 from mindserve_engine.types import EngineHealth, EngineInfo, EngineState, EngineStats, GenerationRequest
+
+_NOT_STARTED: Final = EngineHealth(state=EngineState.LOADING, reason="not started")
+_PRECEDENCE: Final = (EngineState.LOADING, EngineState.READY, EngineState.RESTARTING, EngineState.FAILED)
+"""The state of several instances is the first of these that one of them is in."""
 
 
 def create(options: EngineOptions) -> Engine:
@@ -68,15 +73,17 @@ class NativeEngine:
         return instance.submit(request)
 
     def health(self) -> EngineHealth:
-        """The whole is as far as its slowest instance while it starts, later as well as its best one."""
+        """The whole is as far as its slowest instance while it starts, later as well as its best one. When it is ready,
+        the reason tells of instances that are not."""
         if self._health is not None:
             return self._health
         healths = [instance.health for instance in self._instances]
-        for state in (EngineState.LOADING, EngineState.READY, EngineState.RESTARTING):
-            for health in healths:
-                if health.state is state:
-                    return health
-        return healths[0] if healths else EngineHealth(state=EngineState.LOADING, reason="not started")
+        whole = next((health for state in _PRECEDENCE for health in healths if health.state is state), _NOT_STARTED)
+        missing = [health for health in healths if health.state is not EngineState.READY]
+        if whole.state is EngineState.READY and missing:
+            reason = f"{len(missing)} of {len(healths)} instances not ready: {missing[0].reason}"
+            return EngineHealth(state=EngineState.READY, reason=reason)
+        return whole
 
     def stats(self) -> EngineStats:
         return total([instance.ledger.stats() for instance in self._instances])

@@ -12,7 +12,7 @@ import zmq
 from mindserve_engine.native.child import Child, describe_exit
 from mindserve_engine.native.generation import NativeGeneration
 from mindserve_engine.native.ledger import Ledger
-from mindserve_engine.native.wire import Abort, Add, Close, Dying, FromCore, Loading, Ready, Step
+from mindserve_engine.native.wire import Abort, Add, Alive, Close, Dying, FromCore, Loading, Ready, Step
 from mindserve_engine.options import EngineOptions
 from mindserve_engine.types import EngineHealth, EngineInfo, EngineState, EngineStats, GenerationRequest
 
@@ -24,6 +24,10 @@ STABLE_S: Final = 60.0
 """When a process dies that was ready for so long, the back-off begins anew."""
 CLOSE_GRACE_S: Final = 5.0
 """For the step that runs; then the process is killed."""
+START_S: Final = 30.0
+"""An interpreter may take so long to start on a busy machine before its silence begins to count."""
+ENDED: Final = "the engine process ended"
+"""All that clients are told; the log says how and why."""
 
 log = logging.getLogger(__name__)
 
@@ -49,6 +53,9 @@ class Supervisor:
         """In a row, without a stable time between them."""
         self._num_failed_starts = 0
         self._last_words: str | None = None
+        """What the process said of its end."""
+        self._silence: str | None = None
+        """Why it was killed."""
 
     @property
     def is_ready(self) -> bool:
@@ -80,13 +87,16 @@ class Supervisor:
 
     def launch(self) -> None:
         """Start a process; ``health`` and ``settled`` tell what becomes of it."""
-        self._last_words = None
+        self._last_words = self._silence = None
         self._ready_at = None
+        self._heard_at = time.monotonic() + START_S
         try:
             self._child = Child(self._options, self._context, on_message=self._receive, on_exit=self._exited)
         except (OSError, zmq.ZMQError) as error:
             self._last_words = f"no engine process can be started: {error}"
             self._ended(self._last_words)
+        else:
+            self._check_heartbeat()
 
     def _abort(self, request_id: str) -> None:
         if self._child is not None and request_id in self.ledger:
@@ -103,6 +113,8 @@ class Supervisor:
                 self._become_ready(info, stats)
             case Dying(reason):
                 self._last_words = reason
+            case Alive():
+                pass
 
     def _become_ready(self, info: EngineInfo, stats: EngineStats) -> None:
         if self.info is not None:
@@ -113,7 +125,6 @@ class Supervisor:
         self._num_failed_starts = 0
         self.health = EngineHealth(state=EngineState.READY)
         self.settled.set()
-        self._check_heartbeat()
 
     def _check_heartbeat(self) -> None:
         """Kill the process when it has been silent for too long; its exit then starts another."""
@@ -121,7 +132,7 @@ class Supervisor:
         self._child.receive()  # when it was this side that was busy, the heartbeats lie in the socket
         timeout_s = self._options.heartbeat_timeout_s
         if time.monotonic() - self._heard_at > timeout_s:
-            self._last_words = f"the engine process did not answer for {timeout_s:g} s"
+            self._silence = f"the engine process did not answer for {timeout_s:g} s"
             self._child.kill()
         else:
             self._timer = asyncio.get_running_loop().call_later(timeout_s / 4, self._check_heartbeat)
@@ -130,12 +141,12 @@ class Supervisor:
         if self.health.state is EngineState.CLOSED:
             return
         self._cancel_timer()
-        self._ended(self._last_words or f"the engine process ended with {describe_exit(status)}")
+        self._ended(self._silence or self._last_words or f"{ENDED} with {describe_exit(status)}")
 
-    def _ended(self, reason: str) -> None:
+    def _ended(self, cause: str) -> None:
         """The process is gone: decide whether there will be another."""
-        log.error("engine process: %s", reason)
-        self.ledger.fail_all(reason)
+        log.error("engine process: %s", cause)
+        self.ledger.fail_all(ENDED)
         was_ready = self._ready_at is not None
         was_stable = self._ready_at is not None and time.monotonic() - self._ready_at > STABLE_S
         self._num_deaths = 1 if was_stable else self._num_deaths + 1
@@ -143,14 +154,19 @@ class Supervisor:
         # what a first start reports in order (no such file, no memory) will not be better next time
         is_hopeless = self.info is None and self._last_words is not None
         if is_hopeless or self._num_failed_starts >= MAX_FAILED_STARTS:
-            self.health = EngineHealth(state=EngineState.FAILED, reason=reason)
-            self.settled.set()
+            self._give_up(cause)
         else:
-            self._launch_later(reason)
+            self._launch_later()
 
-    def _launch_later(self, reason: str) -> None:
+    def _give_up(self, cause: str) -> None:
+        # who starts the engine needs the cause; once it has served, clients read the reason
+        reason = cause if self.info is None else f"{ENDED} and cannot be started again"
+        self.health = EngineHealth(state=EngineState.FAILED, reason=reason)
+        self.settled.set()
+
+    def _launch_later(self) -> None:
         delay_s = min(MAX_BACKOFF_S, FIRST_BACKOFF_S * 2 ** (self._num_deaths - 1))
-        self.health = EngineHealth(state=self._unready_state(), reason=f"{reason}; trying again")
+        self.health = EngineHealth(state=self._unready_state(), reason=f"{ENDED}; another one is started")
         self._timer = asyncio.get_running_loop().call_later(delay_s, self.launch)
 
     def _unready_state(self) -> EngineState:

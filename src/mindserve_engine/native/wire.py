@@ -21,7 +21,7 @@ class Setup(msgspec.Struct, frozen=True):
     """ZeroMQ endpoint the process sends ``FromCore`` to."""
     parent_pid: int
     heartbeat_s: float
-    """An idle process says that it is alive this often."""
+    """A process that loads or idles says that it is alive this often."""
 
 
 class Add(msgspec.Struct, frozen=True, array_like=True, tag="add"):
@@ -47,6 +47,10 @@ class Loading(msgspec.Struct, frozen=True, array_like=True, tag="loading"):
     """How far it is, 0..1."""
 
 
+class Alive(msgspec.Struct, frozen=True, array_like=True, tag="alive"):
+    """The heartbeat of a process that is loading."""
+
+
 class Ready(msgspec.Struct, frozen=True, array_like=True, tag="ready"):
     info: EngineInfo
     stats: EngineStats
@@ -68,7 +72,7 @@ class Step(msgspec.Struct, frozen=True, array_like=True, tag="step"):
     """Requests that were dropped as asked."""
 
 
-FromCore = Loading | Ready | Dying | Step
+FromCore = Loading | Alive | Ready | Dying | Step
 
 
 def _to_path(kind: type, value: Any) -> Any:

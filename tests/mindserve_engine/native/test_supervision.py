@@ -20,7 +20,7 @@ from mindserve_engine.interface import EngineError, EngineUnavailable, Generatio
 from mindserve_engine.native import supervisor
 from mindserve_engine.native.process import NativeEngine
 from mindserve_engine.options import EngineOptions
-from mindserve_engine.types import EngineState
+from mindserve_engine.types import EngineHealth, EngineState
 
 
 @pytest.fixture(autouse=True)
@@ -53,19 +53,23 @@ async def answer(engine: NativeEngine, request_id: str, prompt: list[int]) -> li
     return [token_id async for event in generation for token_id in event.token_ids]
 
 
-async def test_kill_fails_what_runs_and_the_engine_recovers(engine: NativeEngine) -> None:
+async def test_kill_fails_what_runs_and_the_engine_recovers(
+    engine: NativeEngine, caplog: pytest.LogCaptureFixture
+) -> None:
     assert await answer(engine, "before", [1, 2, 3, 4, 5]) == reference([1, 2, 3, 4, 5], 4)
     asked_before = engine.stats().prefix_query_tokens_total
     generation = await engine.admit(ask("r", [SLOW], 100))
     await anext(generation)
     (old_pid,) = engine.pids
     os.kill(old_pid, signal.SIGKILL)
-    with pytest.raises(GenerationFailed, match=r"signal 9 \(SIGKILL\)"):
+    with pytest.raises(GenerationFailed, match=rf"^{supervisor.ENDED}$"):
         async for _ in generation:
             pass
-    assert engine.health().state is EngineState.RESTARTING
-    assert "SIGKILL" in engine.health().reason
-    with pytest.raises(EngineUnavailable):
+    assert engine.health() == EngineHealth(
+        state=EngineState.RESTARTING, reason=f"{supervisor.ENDED}; another one is started"
+    )
+    assert "signal 9 (SIGKILL)" in caplog.text
+    with pytest.raises(EngineUnavailable, match=f"^{supervisor.ENDED}"):
         await engine.admit(ask("r", [1]))
     await until(lambda: engine.health().state is EngineState.READY)
     assert engine.pids != [old_pid]
@@ -86,27 +90,67 @@ async def test_request_that_kills_the_process_fails_all_but_not_for_good(engine:
 
 
 async def test_one_instance_of_two_may_die() -> None:
+    """Its requests fail, those of the other go on, new ones are taken all the time; health tells of it."""
     engine = make_engine(num_instances=2)
     await engine.start()
-    os.kill(engine.pids[0], signal.SIGKILL)
-    await until(lambda: not engine._instances[0].is_ready)
-    assert engine.health().state is EngineState.READY
+    generations = [await engine.admit(ask(str(number), [SLOW, number], 60)) for number in range(2)]
+    dead, alive = engine._instances
+    lost, kept = sorted(generations, key=lambda generation: generation.request_id in alive.ledger)
+    assert (lost.request_id in dead.ledger, kept.request_id in alive.ledger) == (True, True)
+    os.kill(dead.pid, signal.SIGKILL)
+    with pytest.raises(GenerationFailed, match=f"^{supervisor.ENDED}$"):
+        async for _ in lost:
+            pass
+    health = engine.health()
+    assert (health.state, health.reason) == (
+        EngineState.READY,
+        f"1 of 2 instances not ready: {supervisor.ENDED}; another one is started",
+    )
     assert await answer(engine, "r", [5]) == reference([5], 4)
-    await until(lambda: engine._instances[0].is_ready)
+    assert [token_id async for event in kept for token_id in event.token_ids] == reference(
+        [SLOW, int(kept.request_id)], 60
+    )
+    await until(lambda: dead.is_ready)
+    assert engine.health() == EngineHealth(state=EngineState.READY)
+    await engine.close()
+
+
+async def test_all_instances_dead_is_restarting() -> None:
+    engine = make_engine(num_instances=2)
+    await engine.start()
+    for pid in engine.pids:
+        os.kill(pid, signal.SIGKILL)
+    await until(lambda: engine.health().state is EngineState.RESTARTING)
+    with pytest.raises(EngineUnavailable):
+        await engine.admit(ask("r", [1]))
+    await until(lambda: engine.health() == EngineHealth(state=EngineState.READY))
+    assert engine.stats().num_restarts_total == 2
+    await engine.close()
+
+
+async def test_instance_given_up_leaves_the_others_ready(tmp_path: Path) -> None:
+    engine = make_engine("load_once", tmp_path, num_instances=2)
+    await engine.start()
+    os.kill(engine.pids[0], signal.SIGKILL)
+    await until(lambda: engine._instances[0].health.state is EngineState.FAILED)
+    assert engine.health().state is EngineState.READY
+    assert "1 of 2 instances not ready" in engine.health().reason
+    assert await answer(engine, "r", [5]) == reference([5], 4)
     await engine.close()
 
 
 @pytest.mark.parametrize("how", ["hangs in a step", "is stopped"])
-async def test_silent_process_is_replaced(how: str) -> None:
+async def test_silent_process_is_replaced(how: str, caplog: pytest.LogCaptureFixture) -> None:
     engine = make_engine(heartbeat_timeout_s=1.0)
     await engine.start()
     (pid,) = engine.pids
     generation = await engine.admit(ask("r", [HANG if how == "hangs in a step" else SLOW], 100))
     if how == "is stopped":
         os.kill(pid, signal.SIGSTOP)
-    with pytest.raises(GenerationFailed, match=r"did not answer for 1 s"):
+    with pytest.raises(GenerationFailed, match=f"^{supervisor.ENDED}$"):
         async for _ in generation:
             pass
+    assert "did not answer for 1 s" in caplog.text
     assert not is_alive(pid)
     await until(lambda: engine.health().state is EngineState.READY)
     assert await answer(engine, "again", [3]) == reference([3], 4)
@@ -123,10 +167,47 @@ async def test_idle_process_is_not_taken_for_hung() -> None:
     await engine.close()
 
 
+async def test_process_stopped_while_it_loads_is_replaced() -> None:
+    engine = make_engine("never_load", heartbeat_timeout_s=1.0)
+    starting = asyncio.ensure_future(engine.start())
+    await until(lambda: engine.health().progress == 0.25)
+    (pid,) = engine.pids
+    os.kill(pid, signal.SIGSTOP)
+    await until(lambda: engine.pids != [pid])
+    assert not is_alive(pid)
+    await until(lambda: engine.health().progress == 0.25)
+    await engine.close()
+    with pytest.raises(EngineError, match="closed"):
+        await starting
+
+
+async def test_slow_load_is_not_taken_for_hung() -> None:
+    """Nothing is told of its progress, for longer than an engine may be silent."""
+    engine = make_engine("never_load", heartbeat_timeout_s=1.5)
+    starting = asyncio.ensure_future(engine.start())
+    await until(lambda: engine.health().progress == 0.25)
+    pids, heard_at = engine.pids, engine._instances[0]._heard_at
+    await until(lambda: engine._instances[0]._heard_at > heard_at + 1.8)
+    assert (engine.pids, engine.health().progress) == (pids, 0.25)
+    await engine.close()
+    with pytest.raises(EngineError, match="closed"):
+        await starting
+
+
+async def test_process_that_never_says_a_word_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervisor, "START_S", 0.0)
+    engine = make_engine(heartbeat_timeout_s=0.01)  # no interpreter starts as fast as that
+    with pytest.raises(EngineError, match=r"did not answer for 0\.01 s"):
+        await engine.start()
+    assert not any(map(is_alive, engine.pids))
+    await engine.close()
+
+
 async def test_steps_that_keep_failing_replace_the_process(engine: NativeEngine) -> None:
-    for number in range(3):
-        with pytest.raises(GenerationFailed):
-            await answer(engine, str(number), [FAIL])
+    for number in range(2):
+        assert await answer(engine, str(number), [FAIL]) == []
+    with pytest.raises(GenerationFailed):
+        await answer(engine, "last", [FAIL])
     await until(lambda: engine.stats().num_restarts_total == 1)
     assert await answer(engine, "r", [3]) == reference([3], 4)
 
@@ -158,13 +239,13 @@ async def test_start_that_dies_is_tried_again_a_few_times(tmp_path: Path) -> Non
     await engine.close()
 
 
-async def test_instance_that_cannot_come_back_is_given_up(tmp_path: Path) -> None:
+async def test_instance_that_cannot_come_back_is_given_up(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     engine = make_engine("load_once", tmp_path)
     await engine.start()
     os.kill(engine.pids[0], signal.SIGKILL)
     await until(lambda: engine.health().state is EngineState.FAILED)
-    assert engine.health().reason == "ValueError: the device is still busy"
-    with pytest.raises(EngineUnavailable, match="busy"):
+    assert "ValueError: the device is still busy" in caplog.text
+    with pytest.raises(EngineUnavailable, match=f"^{supervisor.ENDED} and cannot be started again$"):
         await engine.admit(ask("r", [1]))
     await engine.close()
 

@@ -8,6 +8,7 @@ from loops import ask, fake_info
 from mindserve_engine.native.wire import (
     Abort,
     Add,
+    Alive,
     Close,
     Dying,
     FromCore,
@@ -39,6 +40,7 @@ def test_to_core(message: ToCore) -> None:
         Loading("weights", 0.5),
         Ready(fake_info(2, 4, eos=(3,)), EngineStats(num_blocks=2)),
         Dying("why"),
+        Alive(),
         Step(EngineStats(num_running=1), events=[EVENT], aborted=["b"]),
     ],
 )

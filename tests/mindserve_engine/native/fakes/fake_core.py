@@ -84,9 +84,12 @@ def never_load(options: EngineOptions, progress: Progress) -> Loaded:
 
 
 def load_once(options: EngineOptions, progress: Progress) -> Loaded:
-    """Loads the first time only."""
-    mark = options.model_path / "loaded"
-    if mark.exists():
-        raise ValueError("the device is still busy")
-    mark.touch()
-    return load_runner(options, progress)
+    """As often as there are instances, then no more."""
+    marks = [options.model_path / f"loaded {number}" for number in range(options.num_instances)]
+    for mark in marks:
+        try:
+            mark.touch(exist_ok=False)
+        except FileExistsError:
+            continue
+        return load_runner(options, progress)
+    raise ValueError("the device is still busy")
