@@ -61,10 +61,9 @@ class KvCache:
             sequence.num_published = num_full
 
     def close(self, sequence: Sequence) -> None:
-        """Take the sequence's blocks back; nothing of it counts as computed any more."""
+        """Take the sequence's blocks back. It may be opened again, and then starts anew."""
         self.pool.release(sequence.block_ids)
         sequence.block_ids = []
-        sequence.num_computed = sequence.num_published = 0
 
     def _count(self, sequence: Sequence) -> None:
         sequence.num_cached_tokens = sequence.num_computed

@@ -1,9 +1,10 @@
 """Decides each step's work as ``{sequence: number of tokens}`` under a token budget.
 
-Order of service: sequences that decode, then prompts that are partly done, then waiting requests, each in order of
-arrival. A prompt longer than what is left of the budget is cut into chunks. When a decoding sequence finds no free
-block, the youngest running sequence gives its blocks back and waits to be recomputed; so the oldest always goes on,
-and since every admitted sequence fits the pool alone, all come to their end.
+Order of service is order of arrival: first what runs, then what waits. A prompt longer than what is left of the budget
+is cut into chunks, and nobody starts behind it; so only the youngest running sequence can be part-way through its
+prompt, all others decode, and each of them gets its token in every step. When one finds no free block, the youngest
+running sequence gives its blocks back and waits to be recomputed; so the oldest always goes on, and since every
+admitted sequence fits the pool alone, all come to their end.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class Scheduler:
         self.num_preemptions = 0
         self._kv_cache = kv_cache
         self._max_step_tokens = max_step_tokens
-        # a batch of decodes must fit the budget, or the youngest would wait for the others to end
+        # all that runs must fit the budget, or the youngest would wait for the others to end
         self._max_batch_size = min(max_batch_size, max_step_tokens)
 
     def add(self, sequence: Sequence) -> None:
@@ -42,13 +43,10 @@ class Scheduler:
         self._make_room()
         work: Schedule = {}
         budget = self._max_step_tokens
-        for sequence in sorted(self.running, key=_is_prefilling):
-            num_tokens = min(sequence.num_remaining, budget)
-            if num_tokens:
-                work[sequence] = num_tokens
-                budget -= num_tokens
-        if not self.preempted:
-            self._admit(work, budget)
+        for sequence in self.running:
+            work[sequence] = min(sequence.num_remaining, budget)
+            budget -= work[sequence]
+        self._admit(work, budget)
         return work
 
     def remove(self, sequence: Sequence) -> None:
@@ -84,7 +82,3 @@ class Scheduler:
             self.running.append(sequence)
             work[sequence] = min(sequence.num_remaining, budget)
             budget -= work[sequence]
-
-
-def _is_prefilling(sequence: Sequence) -> bool:
-    return sequence.num_remaining > 1

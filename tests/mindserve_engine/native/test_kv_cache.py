@@ -52,6 +52,29 @@ def test_blocks_in_use_are_shared_while_they_are_used() -> None:
     cache.pool.check([second.block_ids])
 
 
+def test_blocks_in_use_cost_a_newcomer_nothing() -> None:
+    cache = make_cache(num_blocks=3)
+    first = opened(cache, [1, 2, 3])
+    first.num_computed = 3
+    cache.publish(first)
+    opened(cache, [1, 2, 4])
+    assert cache.pool.num_free == 0
+
+
+def test_a_block_is_added_when_the_last_one_is_full_and_not_before() -> None:
+    cache = make_cache(num_blocks=2)
+    sequence = opened(cache, [1, 2])
+    assert cache.grow(sequence)
+    assert len(sequence.block_ids) == 1
+    sequence.append(3)
+    assert cache.grow(sequence)
+    assert len(sequence.block_ids) == 2
+    sequence.append(4)
+    sequence.append(5)
+    assert not cache.grow(sequence)
+    assert len(sequence.block_ids) == 2
+
+
 def test_refused_opening_changes_nothing() -> None:
     cache = make_cache(num_blocks=2)
     computed(cache, [1, 2, 3])

@@ -1,9 +1,15 @@
 """The loop on a fake model: outputs equal the reference, whatever the scheduler does; ends, failures, timings."""
 
-import pytest
-from fake_runner import reference
-from loops import Bench, ask
+from pathlib import Path
 
+import pytest
+from fake_runner import FakeRunner, reference
+from loops import Bench, ask, fake_info
+
+from mindserve_engine.interface import EngineError
+from mindserve_engine.native.block_pool import PoolCorrupted
+from mindserve_engine.native.loop import EngineLoop
+from mindserve_engine.options import EngineOptions
 from mindserve_engine.types import FinishReason, TokenTiming
 
 
@@ -50,8 +56,51 @@ def test_preempted_sequences_are_recomputed_and_lose_nothing() -> None:
     bench.run()
     for name in "abc":
         assert bench.output(name) == reference([ord(name), 1], 12)
-    assert bench.loop.stats().num_preemptions_total > 0
+        assert {event.num_cached_tokens for event in bench.events[name]} == {0}
+    stats = bench.loop.stats()
+    assert stats.num_preemptions_total > 0
+    # what is taken from the cache to be recomputed is no success of the cache
+    assert (stats.prefix_query_tokens_total, stats.prefix_hit_tokens_total) == (6, 0)
     assert bench.runner.remembered == set()
+
+
+@pytest.mark.parametrize(("num_blocks", "num_spare"), [(8, 1), (200, 3)])
+def test_newcomers_leave_blocks_to_grow_for_those_who_run(num_blocks: int, num_spare: int) -> None:
+    longest = 2 * (num_blocks - 1 - num_spare)
+    for length, starts in ((longest, True), (longest + 1, False)):
+        bench = Bench(num_blocks=num_blocks, block_size=2)
+        bench.add(ask("old", [1], 9))
+        bench.step()
+        bench.add(ask("new", [2] * length, 1))
+        bench.step()
+        assert bench.output("new") == reference([2] * length, 1)[:starts]
+        bench.run()
+        assert bench.loop.stats().num_preemptions_total == 0
+
+
+def test_blocks_of_an_aborted_prompt_are_shared_as_far_as_they_were_computed() -> None:
+    bench = Bench(block_size=2, max_step_tokens=4)
+    prompt = list(range(11))
+    bench.add(ask("gone", prompt, 3))
+    bench.step()
+    bench.loop.abort("gone")
+    bench.add(ask("again", prompt, 3))
+    bench.run()
+    assert bench.events["again"][0].num_cached_tokens == 4
+    assert bench.output("again") == reference(prompt, 3)
+
+
+def test_cache_smaller_than_the_context_is_refused() -> None:
+    with pytest.raises(EngineError, match="holds 16 tokens, fewer than the context of 17"):
+        EngineLoop(FakeRunner(4, 4), fake_info(17, 1), EngineOptions(model_path=Path("none")))
+
+
+def test_lost_sequence_is_noticed() -> None:
+    bench = Bench()
+    bench.add(ask("r", [1], 4))
+    bench.loop._scheduler.waiting.clear()
+    with pytest.raises(PoolCorrupted, match=r"sequences \[0\] are live, \[\] are scheduled"):
+        bench.loop.check()
 
 
 def test_oldest_is_never_preempted_by_younger_ones() -> None:

@@ -44,12 +44,16 @@ class Traffic(RuleBasedStateMachine):
         self.bench = Bench(**sizes)
         self.capacity = sizes["num_blocks"] * sizes["block_size"]
         self.live: dict[str, GenerationRequest] = {}
+        self.prompts: list[list[int]] = []
         self.num_requests = 0
 
     @rule(data=st.data())
     def arrive(self, data: st.DataObject) -> None:
         length = data.draw(st.integers(1, self.capacity - 1))
-        prompt = data.draw(st.lists(PROMPT_TOKENS, min_size=length, max_size=length))
+        start = data.draw(st.sampled_from([[], *self.prompts]))[:length]  # often what somebody has asked before
+        rest = length - len(start)
+        prompt = start + data.draw(st.lists(PROMPT_TOKENS, min_size=rest, max_size=rest))
+        self.prompts.append(prompt)
         request = ask(str(self.num_requests), prompt, data.draw(st.integers(1, 20)))
         self.num_requests += 1
         self.live[request.request_id] = request

@@ -7,6 +7,7 @@ from pathlib import Path
 from fake_runner import VOCAB_SIZE, FakeRunner
 
 from mindserve_engine.native.loop import EngineLoop
+from mindserve_engine.native.scheduler import Schedule
 from mindserve_engine.options import EngineOptions
 from mindserve_engine.types import EngineInfo, GenerationRequest, SequenceEvent
 
@@ -36,7 +37,7 @@ class FakeClock:
 
 
 class Bench:
-    """A loop whose books are checked after every step."""
+    """A loop whose books and promises are checked after every step."""
 
     def __init__(
         self,
@@ -49,9 +50,11 @@ class Bench:
     ) -> None:
         self.runner = runner_class(num_blocks, block_size)
         self.clock = FakeClock()
-        engine_options = EngineOptions(model_path=Path("none"), **options)
-        self.loop = EngineLoop(self.runner, fake_info(num_blocks, block_size, eos), engine_options, self.clock)
+        self.options = EngineOptions(model_path=Path("none"), **options)
+        self.loop = EngineLoop(self.runner, fake_info(num_blocks, block_size, eos), self.options, self.clock)
         self.events: dict[str, list[SequenceEvent]] = {}
+        self._scheduler = self.loop._scheduler
+        self._decide, self._scheduler.schedule = self._scheduler.schedule, self._schedule
 
     def add(self, request: GenerationRequest) -> None:
         self.loop.add(request, self.clock.now)
@@ -62,7 +65,18 @@ class Bench:
         for event in events:
             self.events[event.request_id].append(event)
         self.loop.check()
+        running = {sequence.sequence_id for sequence in self._scheduler.running}
+        assert self.runner.remembered <= running, "the runner keeps what it should have forgotten"
         return events
+
+    def _schedule(self) -> Schedule:
+        """What the scheduler decided, when it keeps what it promises: everybody who runs gets on in every step."""
+        work = self._decide()
+        assert list(work) == self._scheduler.running
+        assert len(work) <= self.options.max_batch_size
+        assert min(work.values()) >= 1
+        assert sum(work.values()) <= self.options.max_step_tokens
+        return work
 
     def run(self, max_steps: int = 10_000) -> None:
         for _ in range(max_steps):
