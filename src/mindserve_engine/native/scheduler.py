@@ -1,10 +1,10 @@
 """Decides each step's work as ``{sequence: number of tokens}`` under a token budget.
 
 Order of service is order of arrival: first what runs, then what waits. A prompt longer than what is left of the budget
-is cut into chunks, and nobody starts behind it; so only the youngest running sequence can be part-way through its
-prompt, all others decode, and each of them gets its token in every step. When one finds no free block, the youngest
-running sequence gives its blocks back and waits to be recomputed; so the oldest always goes on, and since every
-admitted sequence fits the pool alone, all come to their end.
+is cut into chunks, and nobody starts without a part of the budget; so only the youngest running sequence can be
+part-way through its prompt, all others decode, and each of them gets its token in every step. When one finds no free
+block, the youngest running sequence gives its blocks back and waits to be recomputed; so the oldest always goes on,
+and since every admitted sequence fits the pool alone, all come to their end.
 """
 
 from __future__ import annotations
@@ -31,8 +31,7 @@ class Scheduler:
         self.num_preemptions = 0
         self._kv_cache = kv_cache
         self._max_step_tokens = max_step_tokens
-        # all that runs must fit the budget, or the youngest would wait for the others to end
-        self._max_batch_size = min(max_batch_size, max_step_tokens)
+        self._max_batch_size = max_batch_size
 
     def add(self, sequence: Sequence) -> None:
         """Queue a new sequence; it must fit the pool when it is alone."""
