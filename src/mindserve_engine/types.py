@@ -137,7 +137,7 @@ class EngineState(enum.StrEnum):
 class EngineHealth(msgspec.Struct, frozen=True, kw_only=True):
     state: EngineState
     reason: str = ""
-    """For people: what is being loaded, why it failed."""
+    """For people: what is being loaded, why it failed; of a ready engine, which part of it is missing."""
     progress: float | None = None
     """0..1 while loading, where it can be told."""
 
