@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
+import torch
+from transformers import AutoModelForCausalLM
 
-from tests import tiny_models
+from tests import tiny_gguf, tiny_models
 from tests.engine.conftest import Pair
-from tests.engine.drive import Driver, assert_continues, generate, random_prompts, reference
+from tests.engine.drive import Driver, assert_continues, generate, load, random_prompts, reference
 
 PairOf = Callable[[str], Pair]
 FAMILIES = ("llama", "qwen2", "qwen3")
@@ -28,6 +31,19 @@ def test_mixed_batch(tiny_pair: PairOf, name: str) -> None:
     expected = reference(pair.theirs, prompts, NUM_TOKENS)
     assert len({token for tokens in expected for token in tokens}) > 10, "the reference says nothing"
     assert_continues(generate(pair.ours, prompts, NUM_TOKENS), expected)
+
+
+def test_generic_model_from_gguf(tmp_path: Path) -> None:
+    """Read by transformers, run over our cache; 4-bit weights are widened."""
+    path = tiny_gguf.write("gemma2", tmp_path)
+    ours = load(path, block_size=16)
+    assert (ours.info.model_type, ours.info.weights) == ("gemma2", "float32")
+    assert ours.info.eos_token_ids == (256, tiny_models.IM_END)
+    theirs = AutoModelForCausalLM.from_pretrained(
+        path.parent, gguf_file=path.name, dtype=torch.float32, attn_implementation="eager"
+    )
+    prompts = prompts_for(LENGTHS)
+    assert_continues(generate(ours, prompts, NUM_TOKENS), reference(theirs, prompts, NUM_TOKENS))
 
 
 @pytest.mark.parametrize("name", FAMILIES)

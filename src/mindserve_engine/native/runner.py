@@ -64,6 +64,11 @@ def load_runner(options: EngineOptions, progress: Progress) -> LoadedModel:
     facts = read_facts(options.model_path, trust_remote_code=options.trust_remote_code)
     device = _create_device(options)
     device.check_block_size(options.block_size)
+    with device.loading():
+        return _load(facts, device, options, progress)
+
+
+def _load(facts: ModelFacts, device: Device, options: EngineOptions, progress: Progress) -> LoadedModel:
     limit = facts.max_positions or options.max_context or _DEFAULT_CONTEXT
     max_positions = min(limit, options.max_context or limit)
 

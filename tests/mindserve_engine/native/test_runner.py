@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +83,39 @@ def test_an_empty_step_writes_but_samples_nothing(folder: Path) -> None:
         token_ids=[1, 2], positions=[0, 1], slots=[0, 1], query_ends=[2], kv_lengths=[2], block_tables=[[0]]
     )
     assert load(folder).runner.run(batch) == []
+
+
+def test_loading_leaves_a_thread_to_the_server(folder: Path) -> None:
+    """And gives it back: also when the model cannot be loaded."""
+    before = torch.get_num_threads()
+    seen: list[int] = []
+
+    def look(_what: str, _share: float) -> None:
+        seen.append(torch.get_num_threads())
+
+    try:
+        load_runner(EngineOptions(model_path=folder, kv_memory_gb=0.01, num_threads=3), look)
+        assert (seen[-1], torch.get_num_threads()) == (2, 3)
+        (folder / "model.safetensors").unlink()
+        assert "model.safetensors" in refusal(folder, num_threads=3)
+        assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_a_lean_gguf_model_needs_no_model_classes_of_transformers(tmp_path: Path) -> None:
+    """Their import would double the time to start."""
+    path = tiny_gguf.write("llama", tmp_path)
+    script = f"""
+import sys
+from pathlib import Path
+from mindserve_engine.native.runner import load_runner
+from mindserve_engine.options import EngineOptions
+load_runner(EngineOptions(model_path=Path({str(path)!r}), kv_memory_gb=0.01), lambda what, share: None)
+print("accelerate" in sys.modules, "transformers.modeling_utils" in sys.modules, "transformers" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-P", "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "False", "True"]
 
 
 def test_wrong_options(folder: Path) -> None:

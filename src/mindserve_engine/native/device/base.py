@@ -7,6 +7,7 @@ batch. Decode rows, whole prompts and chunks with history are all the same call;
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -67,6 +68,9 @@ class Device(Protocol):
 
     def check_block_size(self, block_size: int) -> None:
         """Raise ``EngineError`` naming ``cacheBlockSize`` when this device cannot use it."""
+
+    def loading(self) -> AbstractContextManager[None]:
+        """Around all work on the device before it is ready to serve."""
 
     def memory(self) -> Memory: ...
 

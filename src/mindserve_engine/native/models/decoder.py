@@ -161,10 +161,10 @@ class _Loader:
 
     def head(self, embedding: Tensor, *, tied: bool) -> Linear:
         matrix = (self._shape.vocab_size, self._shape.hidden)
-        name = "lm_head.weight" if not tied else "model.embed_tokens.weight"
-        weight = self._source.linear(name, matrix)
-        if tied and isinstance(weight, Tensor):
-            weight = embedding
+        if tied:
+            weight = self._source.linear("model.embed_tokens.weight", matrix, wide=embedding)
+        else:
+            weight = self._source.linear("lm_head.weight", matrix)
         product = self._device.linear(weight, None, self._dtype)
         return product if self._dtype == torch.float32 else RefinedHead(product, weight)
 

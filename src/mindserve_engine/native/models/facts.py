@@ -12,9 +12,9 @@ from gguf import GGUFReader
 from transformers import AutoConfig, PretrainedConfig
 
 from mindserve_engine.interface import EngineError
-from mindserve_engine.native.models.gguf_config import complete_config
+from mindserve_engine.native.models.gguf_config import complete_config, read_config
 from mindserve_engine.native.models.rope import longest_context
-from mindserve_engine.native.weights.gguf_source import open_gguf
+from mindserve_engine.native.weights.gguf_file import open_gguf
 
 _END_OF_TURN: Final = "<|im_end|>"
 """Ends a message in ChatML templates; several models list only the end of text as their eos."""
@@ -29,7 +29,7 @@ class ModelFacts:
     eos_token_ids: tuple[int, ...]
     default_top_k: int | None
     gguf: GGUFReader | None = None
-    """The open file, when the model is one: parsing its header takes seconds."""
+    """The open file, when the model is one."""
 
     @property
     def is_gguf(self) -> bool:
@@ -64,8 +64,7 @@ def read_facts(path: Path, *, trust_remote_code: bool) -> ModelFacts:
 
 def _gguf_facts(path: Path) -> ModelFacts:
     reader = open_gguf(path)
-    config = _load_config(path.parent, trust_remote_code=False, gguf_file=path.name)
-    complete_config(config, reader)
+    config = _gguf_config(path, reader)
     eos = [int(reader.fields[key].contents()) for key in _GGUF_EOS_KEYS if key in reader.fields]
     if "tokenizer.ggml.tokens" in reader.fields:
         tokens = reader.fields["tokenizer.ggml.tokens"].contents()
@@ -74,13 +73,26 @@ def _gguf_facts(path: Path) -> ModelFacts:
     return ModelFacts(path=path, config=config, eos_token_ids=_within(eos, config), default_top_k=None, gguf=reader)
 
 
-def _load_config(folder: Path, *, trust_remote_code: bool, gguf_file: str | None = None) -> PretrainedConfig:
-    extra = {"gguf_file": gguf_file} if gguf_file else {}
-    place = folder / gguf_file if gguf_file else folder
+def _gguf_config(path: Path, reader: GGUFReader) -> PretrainedConfig:
     try:
-        return AutoConfig.from_pretrained(folder, trust_remote_code=trust_remote_code, local_files_only=True, **extra)
+        config = read_config(reader)
+        if config is None:
+            config = AutoConfig.from_pretrained(path.parent, gguf_file=path.name, local_files_only=True)
+        complete_config(config, reader)
+    except Exception as error:  # values of any type may stand under any key
+        raise _unusable_config(path, error) from error
+    return config
+
+
+def _load_config(folder: Path, *, trust_remote_code: bool) -> PretrainedConfig:
+    try:
+        return AutoConfig.from_pretrained(folder, trust_remote_code=trust_remote_code, local_files_only=True)
     except Exception as error:  # whatever a strange file makes transformers raise
-        raise EngineError(f"{place}: the model's config cannot be used ({first_line(error)})") from error
+        raise _unusable_config(folder, error) from error
+
+
+def _unusable_config(place: Path, error: Exception) -> EngineError:
+    return EngineError(f"{place}: the model's config cannot be used ({first_line(error)})")
 
 
 def _folder_end_of_turn(folder: Path) -> Iterator[int]:

@@ -11,7 +11,6 @@ from mindserve_engine.native.device.base import Device
 from mindserve_engine.native.models.base import Model
 from mindserve_engine.native.models.decoder import Decoder, is_lean
 from mindserve_engine.native.models.facts import ModelFacts, first_line
-from mindserve_engine.native.models.generic import load_generic
 from mindserve_engine.native.weights.gguf_source import GgufSource
 from mindserve_engine.native.weights.safetensors_source import SafetensorsSource
 from mindserve_engine.native.weights.source import DTYPES, WeightSource
@@ -35,6 +34,9 @@ def load_model(
     dtype = DTYPES.get(options.dtype, torch.bfloat16)
     try:
         if not is_lean(facts.config):
+            # Here: transformers' model classes take two seconds to import, and the lean decoder needs none of them.
+            from mindserve_engine.native.models.generic import load_generic
+
             return load_generic(facts, options, device, dtype=dtype, progress=progress)
         source = _open_source(facts, options.dtype, dtype)
         return Decoder(facts.config, source, device, dtype=dtype, max_positions=max_positions, progress=progress)

@@ -23,14 +23,6 @@ _ROPE_DIVISORS: Final = "rope_freqs.weight"
 """How Llama 3 files carry their rope scaling."""
 
 
-def open_gguf(path: Path) -> gguf.GGUFReader:
-    """The file's header and memory-mapped tensors. Raises ``EngineError`` for what is not a whole GGUF file."""
-    try:
-        return gguf.GGUFReader(path)
-    except (ValueError, OSError, IndexError, KeyError, UnicodeDecodeError, TypeError, OverflowError) as error:
-        raise EngineError(f"{path}: not a readable GGUF file ({_first_line(error)})") from error
-
-
 class GgufSource:
     """Tensors of a Llama, Qwen2 or Qwen3 file under the names transformers gives them.
 
@@ -57,12 +49,11 @@ class GgufSource:
     def tensor(self, name: str, shape: tuple[int, ...]) -> Tensor:
         return self._dequantised(name, shape).to(self._dtype)
 
-    def linear(self, name: str, shape: tuple[int, int]) -> LinearWeight:
+    def linear(self, name: str, shape: tuple[int, int], wide: Tensor | None = None) -> LinearWeight:
         tensor = self._entry(name)
-        if not self._int4 or tensor.tensor_type in _FLOATING:
-            return self.tensor(name, shape)
-        if tensor.tensor_type not in _FOUR_BITS:
-            return Int8Weight.quantise(self.tensor(name, shape))
+        if not self._int4 or tensor.tensor_type not in _FOUR_BITS:
+            wide = self.tensor(name, shape) if wide is None else wide
+            return Int8Weight.quantise(wide) if self._int4 and tensor.tensor_type not in _FLOATING else wide
         weight = unpack_four_bits(tensor)
         require_shape(name, weight.shape, shape)
         order = self._row_order(name, shape[0])
@@ -145,7 +136,3 @@ def _superblocks(blocks: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray
 
 def _halves(two_bytes: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(two_bytes).view(np.float16)[:, 0].astype(np.float32)
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).partition("\n")[0]

@@ -25,8 +25,10 @@ class WeightSource(Protocol):
     def tensor(self, name: str, shape: tuple[int, ...]) -> Tensor:
         """The tensor in the compute dtype. Raises ``EngineError`` when it is missing or has another shape."""
 
-    def linear(self, name: str, shape: tuple[int, int]) -> LinearWeight:
-        """The matrix of a linear layer [out, in], quantised where the file has it so and the dtype asked for allows."""
+    def linear(self, name: str, shape: tuple[int, int], wide: Tensor | None = None) -> LinearWeight:
+        """The matrix of a linear layer [out, in], quantised where the file has it so and the dtype asked for allows.
+
+        ``wide`` is what ``tensor`` gave for the same name, if it is at hand: it is not read again, nor kept twice."""
 
 
 def missing(name: str, place: object) -> EngineError:

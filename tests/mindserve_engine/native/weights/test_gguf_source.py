@@ -13,7 +13,8 @@ from gguf import GGMLQuantizationType as Kind
 from safetensors.torch import load_file
 
 from mindserve_engine.interface import EngineError
-from mindserve_engine.native.weights.gguf_source import GgufSource, open_gguf, unpack_four_bits
+from mindserve_engine.native.weights.gguf_file import open_gguf
+from mindserve_engine.native.weights.gguf_source import GgufSource, unpack_four_bits
 from mindserve_engine.native.weights.quantised import Int4Weight, Int8Weight, widen
 from tests import tiny_gguf
 
