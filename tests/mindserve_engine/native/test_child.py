@@ -1,16 +1,22 @@
 """One engine process: where its sockets live, what it inherits, what happens when there is no room for it."""
 
+import asyncio
 import signal
 import subprocess
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import zmq
+from fake_core import NUM_WORDS
+from waiting import until
 
 from mindserve_engine.interface import EngineError
 from mindserve_engine.native import child
-from mindserve_engine.native.child import describe_exit, environment
+from mindserve_engine.native.child import Child, describe_exit, environment
 from mindserve_engine.native.process import NativeEngine
+from mindserve_engine.native.wire import Dying, Loading
 from mindserve_engine.options import EngineOptions
 from mindserve_engine.types import EngineState
 
@@ -65,3 +71,36 @@ async def test_machine_without_room_is_one_clear_line(monkeypatch: pytest.Monkey
         await engine.start()
     assert engine.health().state is EngineState.FAILED
     await engine.close()
+
+
+@pytest.fixture
+def context() -> Iterator[zmq.Context[zmq.Socket[bytes]]]:
+    with zmq.Context() as context:
+        yield context
+
+
+async def test_last_words_come_before_the_exit(context: zmq.Context[zmq.Socket[bytes]]) -> None:
+    heard: list[object] = []
+    refusing = EngineOptions(model_path=Path("none"), runner="fake_core:refuse_to_load")
+    process = Child(refusing, context, on_message=heard.append, on_exit=heard.append)
+    asyncio.get_running_loop().remove_reader(process._results.fileno())  # this side is slow
+    await process.exited
+    assert heard == [Dying("none: there is no model"), 1]
+
+
+async def test_pile_of_messages_is_handed_over_in_turns(
+    context: zmq.Context[zmq.Socket[bytes]], tmp_path: Path
+) -> None:
+    heard: list[object] = []
+    talking = EngineOptions(model_path=tmp_path, runner="fake_core:talk_before_loading")
+    process = Child(talking, context, on_message=heard.append, on_exit=heard.append)
+    loop, descriptor = asyncio.get_running_loop(), process._results.fileno()
+    loop.remove_reader(descriptor)  # this side is slow
+    await until((tmp_path / "said").exists)
+    loop.add_reader(descriptor, process.receive)
+    process.receive()
+    assert len(heard) <= child._MAX_MESSAGES_PER_TURN
+    await until(lambda: sum(isinstance(message, Loading) for message in heard) == NUM_WORDS)
+    words = [message.what for message in heard if isinstance(message, Loading)]
+    assert words == [str(number) for number in range(NUM_WORDS)]
+    await process.end(0.0)

@@ -68,6 +68,15 @@ async def test_aborted_request_that_ends_by_itself_leaves_too() -> None:
     assert len(ledger) == 0
 
 
+async def test_abort_drops_what_nobody_has_taken() -> None:
+    ledger = Ledger(max_batch_size=9)
+    (generation,) = opened(ledger, "a")
+    ledger.take(Step(EngineStats(), events=[event("a"), event("a")]))
+    await anext(generation)
+    generation.abort()
+    assert [got async for got in generation] == []
+
+
 async def test_failure_comes_after_what_was_generated() -> None:
     ledger = Ledger(max_batch_size=9)
     (generation,) = opened(ledger, "a")

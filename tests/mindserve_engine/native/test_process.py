@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from fake_core import BREAK, FAIL, NUM_BLOCKS, SLOW
@@ -14,11 +15,11 @@ from waiting import until
 from mindserve_engine.interface import EngineError, EngineUnavailable, GenerationFailed, QueueFull, RequestInvalid
 from mindserve_engine.native.execution import RAISED
 from mindserve_engine.native.ledger import Ledger
-from mindserve_engine.native.process import NativeEngine
+from mindserve_engine.native.process import NativeEngine, _room
 from mindserve_engine.native.wire import Step
 from mindserve_engine.options import EngineOptions
 from mindserve_engine.registry import create_engine
-from mindserve_engine.types import EngineState, FinishReason, SamplingParams, SequenceEvent
+from mindserve_engine.types import EngineState, EngineStats, FinishReason, SamplingParams, SequenceEvent
 
 Start = Callable[..., "asyncio.Future[NativeEngine]"]
 
@@ -166,6 +167,14 @@ async def test_requests_go_to_the_instance_with_most_room(start: Start) -> None:
     for generation in generations:
         generation.abort()
     await until(lambda: engine.stats().num_free_blocks == 2 * NUM_BLOCKS)
+
+
+def test_place_in_the_batch_counts_more_than_free_blocks() -> None:
+    full, roomy = (SimpleNamespace(ledger=Ledger(max_batch_size=size)) for size in (1, 2))
+    for instance, num_free_blocks in ((full, 90), (roomy, 10)):
+        instance.ledger.update(EngineStats(num_free_blocks=num_free_blocks))
+        instance.ledger.open(ask("r", [1]), lambda _: None, 4)
+    assert max(full, roomy, key=_room) is roomy
 
 
 async def test_close_fails_what_runs_and_is_idempotent(start: Start) -> None:

@@ -7,10 +7,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import pytest
+import zmq
 from fake_core import DIE, FAIL, HANG, NUM_BLOCKS, SLOW
 from fake_runner import reference
 from loops import ask
@@ -19,6 +20,7 @@ from waiting import is_alive, until
 from mindserve_engine.interface import EngineError, EngineUnavailable, GenerationFailed
 from mindserve_engine.native import supervisor
 from mindserve_engine.native.process import NativeEngine
+from mindserve_engine.native.wire import Alive, FromCore
 from mindserve_engine.options import EngineOptions
 from mindserve_engine.types import EngineHealth, EngineState
 
@@ -91,7 +93,7 @@ async def test_request_that_kills_the_process_fails_all_but_not_for_good(engine:
 
 async def test_one_instance_of_two_may_die() -> None:
     """Its requests fail, those of the other go on, new ones are taken all the time; health tells of it."""
-    engine = make_engine(num_instances=2)
+    engine = make_engine(num_instances=2, max_batch_size=1)
     await engine.start()
     generations = [await engine.admit(ask(str(number), [SLOW, number], 60)) for number in range(2)]
     dead, alive = engine._instances
@@ -106,13 +108,27 @@ async def test_one_instance_of_two_may_die() -> None:
         EngineState.READY,
         f"1 of 2 instances not ready: {supervisor.ENDED}; another one is started",
     )
-    assert await answer(engine, "r", [5]) == reference([5], 4)
+    new = await engine.admit(ask("new", [5], 4))
+    assert "new" in alive.ledger  # though it has to wait there
     assert [token_id async for event in kept for token_id in event.token_ids] == reference(
         [SLOW, int(kept.request_id)], 60
     )
+    assert [token_id async for event in new for token_id in event.token_ids] == reference([5], 4)
     await until(lambda: dead.is_ready)
     assert engine.health() == EngineHealth(state=EngineState.READY)
     await engine.close()
+
+
+async def test_engine_is_loading_until_all_instances_are_ready(tmp_path: Path) -> None:
+    engine = make_engine("load_one_instance", tmp_path, num_instances=2)
+    starting = asyncio.ensure_future(engine.start())
+    await until(lambda: any(instance.is_ready for instance in engine._instances))
+    assert engine.health().state is EngineState.LOADING
+    with pytest.raises(EngineUnavailable):
+        await engine.admit(ask("r", [1]))
+    await engine.close()
+    with pytest.raises(EngineError, match="closed"):
+        await starting
 
 
 async def test_all_instances_dead_is_restarting() -> None:
@@ -247,6 +263,17 @@ async def test_instance_that_cannot_come_back_is_given_up(tmp_path: Path, caplog
     assert "ValueError: the device is still busy" in caplog.text
     with pytest.raises(EngineUnavailable, match=f"^{supervisor.ENDED} and cannot be started again$"):
         await engine.admit(ask("r", [1]))
+    assert engine._instances[0]._timer is None
+    await engine.close()
+
+
+async def test_failed_restarts_are_counted_anew_after_each_success(tmp_path: Path) -> None:
+    engine = make_engine("load_every_third_time", tmp_path)
+    await engine.start()
+    for num_restarts in (1, 2):
+        os.kill(engine.pids[0], signal.SIGKILL)
+        await until(lambda: engine.stats().num_restarts_total == num_restarts)  # noqa: B023 - awaited in the same turn
+    assert len(names_in(tmp_path)) == 7
     await engine.close()
 
 
@@ -335,3 +362,42 @@ async def test_backoff_grows_and_starts_anew_after_a_stable_time(
     instance._exited(-9)
     monkeypatch.undo()
     assert delays == [0.01, 0.02, 0.04, 0.05, 0.01]
+
+
+class QuietChild:
+    """A process that says what it has to say only when it is listened to."""
+
+    pid = 0
+
+    def __init__(self, *_: object, on_message: Callable[[FromCore], None], **__: object) -> None:
+        self.on_message = on_message
+        self.unheard: list[FromCore] = []
+        self.num_kills = 0
+
+    def receive(self) -> None:
+        while self.unheard:
+            self.on_message(self.unheard.pop(0))
+
+    def kill(self) -> None:
+        self.num_kills += 1
+
+
+async def test_how_long_a_process_may_be_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While its interpreter starts, and later, when it may be this side that did not listen."""
+    monkeypatch.setattr(supervisor, "Child", QuietChild)
+    options = EngineOptions(model_path=Path("none"), heartbeat_timeout_s=9.0)
+    with zmq.Context() as context:
+        instance = supervisor.Supervisor(options, context)
+    instance.launch()
+    child = instance._child
+    for silence_s, words, num_kills in (
+        (supervisor.START_S, [], 0),
+        (10.0, [Alive()], 0),
+        (8.0, [], 0),
+        (2.0, [], 1),
+    ):
+        child.unheard = words
+        instance._heard_at -= silence_s  # as if so much time had passed
+        instance._cancel_timer()
+        instance._check_heartbeat()
+        assert child.num_kills == num_kills

@@ -17,6 +17,7 @@ from mindserve_engine.options import EngineOptions
 from mindserve_engine.types import EngineInfo
 
 NUM_BLOCKS, BLOCK_SIZE = 32, 4
+NUM_WORDS = 500
 DIE, HANG, FAIL, BREAK, SLOW = 901, 902, 903, 904, 905
 """Tokens of a prompt that make its step kill the process, never end or raise; give NaN; make each step take 20 ms."""
 
@@ -93,3 +94,30 @@ def load_once(options: EngineOptions, progress: Progress) -> Loaded:
             continue
         return load_runner(options, progress)
     raise ValueError("the device is still busy")
+
+
+def load_every_third_time(options: EngineOptions, progress: Progress) -> Loaded:
+    """The first time and then after two failures each."""
+    num_earlier = len(list(options.model_path.iterdir()))
+    (options.model_path / str(os.getpid())).touch()
+    if num_earlier % 3:
+        raise ValueError("not now")
+    return load_runner(options, progress)
+
+
+def load_one_instance(options: EngineOptions, progress: Progress) -> Loaded:
+    """Whoever comes first is served."""
+    try:
+        (options.model_path / "loaded").touch(exist_ok=False)
+    except FileExistsError:
+        return never_load(options, progress)
+    return load_runner(options, progress)
+
+
+def talk_before_loading(options: EngineOptions, progress: Progress) -> Loaded:
+    """Leaves a mark in the folder that stands for the model when everything is said."""
+    for number in range(NUM_WORDS):
+        progress(str(number), 0.0)
+    (options.model_path / "said").touch()
+    threading.Event().wait()
+    raise AssertionError
