@@ -7,7 +7,9 @@ word in each place, and looking for the words.
 
 from __future__ import annotations
 
+import re
 import secrets
+from collections.abc import Callable
 from typing import Any, Final
 
 from mindserve.chat.template import ChatTemplate, Message, TemplateFailed, Tool
@@ -15,6 +17,10 @@ from mindserve.errors import RequestRefused
 
 _WORD: Final = f"w{secrets.token_hex(8)}"
 """No text of a request holds it: it is not guessable."""
+_WORDS: Final = re.compile(rf"{_WORD}(?:m\d+|c\d+n\d+|t\d+)e")
+"""The words of a message, of a tool call in a message, and of a tool."""
+
+IsRendered = Callable[[str], bool]
 
 
 def refuse_dropped(
@@ -34,24 +40,27 @@ def refuse_dropped(
     try:
         text = template.render(probe, tools=probe_tools, template_kwargs=template_kwargs, deadline=deadline)
     except TemplateFailed:
-        text, probe, probe_tools = rendered, messages, tools
+        probe, probe_tools, is_rendered = messages, tools, rendered.__contains__
+    else:
+        # All words at once: a search of the prompt for each would take the square of its length.
+        is_rendered = {"", *_WORDS.findall(text)}.__contains__  # what is empty cannot be left out
     for index, (message, words) in enumerate(zip(messages, probe, strict=True)):
-        _check_message(message, words, text, f"messages[{index}]")
+        _check_message(message, words, is_rendered, f"messages[{index}]")
     for index, tool in enumerate(probe_tools or ()):
-        if tool["function"]["name"] not in text:
+        if not is_rendered(tool["function"]["name"]):
             raise RequestRefused(
                 "tools: the model's chat template does not render tools", field=f"tools[{index}]" if index else "tools"
             )
 
 
-def _check_message(message: Message, words: Message, text: str, path: str) -> None:
-    if words["content"].strip() not in text:
+def _check_message(message: Message, words: Message, is_rendered: IsRendered, path: str) -> None:
+    if not is_rendered(words["content"].strip()):
         raise RequestRefused(
             f"{path}.role: the model's chat template leaves out a message of role {message['role']!r} here",
             field=f"{path}.role",
         )
     for index, call in enumerate(words.get("tool_calls", ())):
-        if call["function"]["name"] not in text:
+        if not is_rendered(call["function"]["name"]):
             raise RequestRefused(
                 f"{path}.tool_calls[{index}]: the model's chat template leaves out tool calls",
                 field=f"{path}.tool_calls[{index}]",
