@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import uvicorn
 import yaml
 
@@ -33,6 +34,11 @@ HELLO = {"model": MODEL, "messages": [{"role": "user", "content": "hello"}]}
 
 def chat_body(**fields: Any) -> dict[str, Any]:
     return {**HELLO, **fields}
+
+
+def prompt_body(text: str, **fields: Any) -> dict[str, Any]:
+    """``chat_body`` with ``text`` as the user's message: the scripted replies are chosen by it."""
+    return chat_body(messages=[{"role": "user", "content": text}], **fields)
 
 
 def write_script(folder: Path, script: Any) -> Path:
@@ -113,6 +119,12 @@ async def running(
             web.should_exit = True
             await serving
             await model.engine.close()
+
+
+async def post_chat(live: Live, body: Any) -> httpx2.Response:
+    """One request on a connection of its own."""
+    async with httpx2.AsyncClient(base_url=live.url, timeout=30) as client:
+        return await client.post("/v1/chat/completions", json=body)
 
 
 async def eventually(holds: Callable[[], bool], *, timeout_s: float = 20.0) -> None:

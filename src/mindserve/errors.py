@@ -12,6 +12,7 @@ Which status and body each becomes on the wire is decided by ``mindserve.api.dia
 from __future__ import annotations
 
 import enum
+from collections.abc import Sequence
 
 
 class MindserveError(Exception):
@@ -75,3 +76,8 @@ class GenerationTimeout(EngineFault):
         super().__init__(f"the request was given up: {setting} of {limit_s:g} s ran out")
         self.setting = setting
         self.limit_s = limit_s
+
+
+def field_path(location: Sequence[str | int]) -> str:
+    """A place in a request or a config as error texts name it: ``("messages", 0, "role")`` is ``messages[0].role``."""
+    return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in location).removeprefix(".")

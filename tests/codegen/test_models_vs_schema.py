@@ -61,7 +61,7 @@ def _is_beyond_int64(value: Any) -> bool:
 def _refusal(body: Any) -> tuple[str, str] | None:
     """(stage, field) of what the server refuses before it looks at its model; None when it goes on."""
     try:
-        request = decode_request(json.dumps(body).encode(), content_type=None, max_json_depth=64)
+        request = decode_request(json.dumps(body).encode(), max_json_depth=64)
     except RequestRefused as refused:
         return "decode", refused.field or ""
     try:

@@ -32,7 +32,7 @@ from mindserve.errors import RequestRefused
 def verdict(fields):
     body = {"model": "m", "messages": [{"role": "user", "content": "hi"}], **fields}
     try:
-        request = decode_request(json.dumps(body).encode(), content_type=None, max_json_depth=64)
+        request = decode_request(json.dumps(body).encode(), max_json_depth=64)
         check_request(request, ServeSettings(model_name="m"))
     except RequestRefused as refused:
         return str(refused)

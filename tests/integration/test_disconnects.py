@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from mindserve.config.settings import ServeSettings
-from tests.serving import HELLO, MODEL, Live, Model, chat_body, eventually, is_idle, running
+from tests.serving import HELLO, MODEL, Live, Model, eventually, is_idle, prompt_body, running
 
 
 async def _send(live: Live, body: dict[str, Any]) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
@@ -31,15 +31,11 @@ async def _leave(writer: asyncio.StreamWriter) -> None:
     await writer.wait_closed()
 
 
-def _prompt(text: str, **fields: Any) -> dict[str, Any]:
-    return chat_body(messages=[{"role": "user", "content": text}], **fields)
-
-
 @pytest.mark.parametrize("stream", [True, False])
 @pytest.mark.parametrize("text", ["hang at once", "hang after two", "endless"])
 async def test_leaving_while_it_runs(model: Model, text: str, *, stream: bool) -> None:
     async with running(model) as live:
-        reader, writer = await _send(live, _prompt(text, stream=stream, max_tokens=1_000_000))
+        reader, writer = await _send(live, prompt_body(text, stream=stream, max_tokens=1_000_000))
         await eventually(lambda: live.engine.stats().num_running == 1)
         if stream:
             assert (await reader.readline()).startswith(b"HTTP/1.1 200")
@@ -50,7 +46,7 @@ async def test_leaving_while_it_runs(model: Model, text: str, *, stream: bool) -
 
 async def test_the_opening_chunk_does_not_wait_for_a_token(model: Model) -> None:
     async with running(model) as live:
-        reader, writer = await _send(live, _prompt("hang at once", stream=True))
+        reader, writer = await _send(live, prompt_body("hang at once", stream=True))
         async with asyncio.timeout(20):
             while not (line := await reader.readline()).startswith(b"data: "):
                 assert line
@@ -61,9 +57,9 @@ async def test_the_opening_chunk_does_not_wait_for_a_token(model: Model) -> None
 @pytest.mark.parametrize("stream", [True, False])
 async def test_leaving_while_it_waits_in_the_queue(narrow_model: Model, *, stream: bool) -> None:
     async with running(narrow_model) as live:
-        _, first = await _send(live, _prompt("hang at once"))
+        _, first = await _send(live, prompt_body("hang at once"))
         await eventually(lambda: live.engine.stats().num_running == 1)
-        _, second = await _send(live, _prompt("hello", stream=stream))
+        _, second = await _send(live, prompt_body("hello", stream=stream))
         await eventually(lambda: live.engine.stats().num_waiting == 1)
         await _leave(second)
         await eventually(lambda: live.engine.stats().num_waiting == 0)
@@ -104,7 +100,7 @@ async def test_leaving_in_the_middle_of_the_body(model: Model) -> None:
 async def test_a_slow_reader_is_not_a_hung_engine(model: Model) -> None:
     """Back pressure stops the stream, and the request lives on."""
     async with running(model) as live:
-        reader, writer = await _send(live, _prompt("endless", stream=True, max_tokens=20_000))
+        reader, writer = await _send(live, prompt_body("endless", stream=True, max_tokens=20_000))
         await eventually(lambda: live.engine.stats().num_running == 1)
         text = b""
         while not text.endswith(b"data: [DONE]\n\n\r\n0\r\n\r\n"):
@@ -122,7 +118,7 @@ async def test_a_client_that_never_reads_is_let_go(model: Model, monkeypatch: py
         "mindserve.api.inflight.InFlight.__init__.__kwdefaults__", {"arrived_at": 0.0, "last_words_s": 0.1}
     )
     async with running(model, ServeSettings(model_name=MODEL, e2e_timeout_s=0.5)) as live:
-        _, writer = await _send(live, _prompt("endless", stream=True, max_tokens=10_000_000))
+        _, writer = await _send(live, prompt_body("endless", stream=True, max_tokens=10_000_000))
         await eventually(lambda: live.engine.stats().num_running == 1)
         await eventually(lambda: is_idle(live))
         await _leave(writer)

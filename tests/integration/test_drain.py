@@ -4,29 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import Any
 
 import httpx2
 import pytest
 
 from mindserve.config.settings import ServeSettings
-from tests.serving import MODEL, Live, Model, chat_body, eventually, is_idle, running
-
-
-def _prompt(text: str, **fields: Any) -> dict[str, Any]:
-    return chat_body(messages=[{"role": "user", "content": text}], **fields)
-
-
-async def _post(live: Live, body: Any) -> httpx2.Response:
-    async with httpx2.AsyncClient(base_url=live.url, timeout=30) as client:
-        return await client.post("/v1/chat/completions", json=body)
+from tests.serving import MODEL, Model, eventually, is_idle, post_chat, prompt_body, running
 
 
 async def test_draining_refuses_new_work_and_lets_running_work_end(narrow_model: Model) -> None:
     async with running(narrow_model, ServeSettings(model_name=MODEL, drain_timeout_s=30)) as live:
-        hanging = asyncio.create_task(_post(live, _prompt("hang at once")))
+        hanging = asyncio.create_task(post_chat(live, prompt_body("hang at once")))
         await eventually(lambda: live.engine.stats().num_running == 1)
-        queued = asyncio.create_task(_post(live, _prompt("count")))
+        queued = asyncio.create_task(post_chat(live, prompt_body("count")))
         await eventually(lambda: live.engine.stats().num_waiting == 1)
         draining = asyncio.create_task(live.server.lifecycle.drain())
         await eventually(lambda: live.server.lifecycle.is_draining)
@@ -34,7 +24,7 @@ async def test_draining_refuses_new_work_and_lets_running_work_end(narrow_model:
             for path, status in (("/health", 503), ("/v2/health/ready", 503), ("/v2/health/live", 200)):
                 health = await client.get(path)
                 assert (health.status_code, health.json()["status"]) == (status, "draining")
-            refused = await client.post("/v1/chat/completions", json=_prompt("count"))
+            refused = await client.post("/v1/chat/completions", json=prompt_body("count"))
         assert refused.status_code == 503
         assert int(refused.headers["retry-after"]) >= 1
         assert not draining.done()
@@ -48,7 +38,7 @@ async def test_draining_refuses_new_work_and_lets_running_work_end(narrow_model:
 @pytest.mark.parametrize("text", ["hang at once", "hang after two"])
 async def test_what_does_not_end_in_time_gets_an_error(model: Model, text: str, *, stream: bool) -> None:
     async with running(model, ServeSettings(model_name=MODEL, drain_timeout_s=0.05)) as live:
-        asking = asyncio.create_task(_post(live, _prompt(text, stream=stream)))
+        asking = asyncio.create_task(post_chat(live, prompt_body(text, stream=stream)))
         await eventually(lambda: live.engine.stats().num_running == 1)
         await live.server.lifecycle.drain()
         response = await asking

@@ -12,16 +12,7 @@ import pytest
 
 from mindserve.config.settings import Dialect, ServeSettings
 from mindserve_engine.interface import EngineError
-from tests.serving import MODEL, Live, Model, chat_body, eventually, is_idle, running, scripted_model
-
-
-def _prompt(text: str, **fields: Any) -> dict[str, Any]:
-    return chat_body(messages=[{"role": "user", "content": text}], **fields)
-
-
-async def _post(live: Live, body: Any) -> httpx2.Response:
-    async with httpx2.AsyncClient(base_url=live.url, timeout=30) as client:
-        return await client.post("/v1/chat/completions", json=body)
+from tests.serving import MODEL, Model, eventually, is_idle, post_chat, prompt_body, running, scripted_model
 
 
 def _events(response: httpx2.Response) -> list[dict[str, Any]]:
@@ -36,7 +27,7 @@ BROKEN = ["fail at once", "fail after two", "sequence fails", "crash after two"]
 @pytest.mark.parametrize("text", BROKEN)
 async def test_an_engine_failure_is_a_500(model: Model, text: str) -> None:
     async with running(model) as live:
-        response = await _post(live, _prompt(text))
+        response = await post_chat(live, prompt_body(text))
         assert response.status_code == 500
         assert response.json()["error_type"] == "Incomplete Generation"
         assert is_idle(live)
@@ -45,7 +36,7 @@ async def test_an_engine_failure_is_a_500(model: Model, text: str) -> None:
 @pytest.mark.parametrize("text", BROKEN)
 async def test_in_a_stream_it_is_the_last_event(model: Model, text: str) -> None:
     async with running(model) as live:
-        response = await _post(live, _prompt(text, stream=True))
+        response = await post_chat(live, prompt_body(text, stream=True))
         *chunks, last = _events(response)
         assert response.status_code == 200
         assert last.keys() == {"error", "error_type"}
@@ -57,18 +48,18 @@ async def test_in_a_stream_it_is_the_last_event(model: Model, text: str) -> None
 
 async def test_the_openai_dialect_has_its_own_shapes(model: Model) -> None:
     async with running(model, ServeSettings(model_name=MODEL, dialect=Dialect.OPENAI)) as live:
-        whole = await _post(live, _prompt("fail after two"))
+        whole = await post_chat(live, prompt_body("fail after two"))
         assert whole.status_code == 500
         assert whole.json()["error"]["type"] == "server_error"
-        *_, last = _events(await _post(live, _prompt("fail after two", stream=True)))
+        *_, last = _events(await post_chat(live, prompt_body("fail after two", stream=True)))
         assert last["error"].keys() == {"message", "type", "param", "code"}
 
 
 async def test_a_crash_is_survived(model: Model) -> None:
     async with running(model) as live:
-        assert (await _post(live, _prompt("crash after two"))).status_code == 500
+        assert (await post_chat(live, prompt_body("crash after two"))).status_code == 500
         await eventually(lambda: live.engine.health().state == "ready")
-        assert (await _post(live, _prompt("count"))).json()["choices"][0]["message"]["content"] == "1 2 3 4 5"
+        assert (await post_chat(live, prompt_body("count"))).json()["choices"][0]["message"]["content"] == "1 2 3 4 5"
 
 
 @pytest.mark.parametrize("stream", [True, False])
@@ -78,7 +69,7 @@ async def test_a_bug_is_told_without_its_text(model: Model, monkeypatch: pytest.
 
     monkeypatch.setattr("mindserve.api.assemble.Answer.feed", broken)
     async with running(model) as live:
-        response = await _post(live, _prompt("count", stream=stream))
+        response = await post_chat(live, prompt_body("count", stream=stream))
         assert "secret" not in response.text
         error = _events(response)[-1] if stream else response.json()
         assert error["error_type"] == "Incomplete Generation"
@@ -91,7 +82,7 @@ async def test_a_bug_is_told_without_its_text(model: Model, monkeypatch: pytest.
 async def test_time_limits(model: Model, setting: str, text: str, *, stream: bool) -> None:
     short = {"tokenTimeout": "token_timeout_s", "e2eTimeout": "e2e_timeout_s"}[setting]
     async with running(model, ServeSettings(model_name=MODEL, **{short: 0.2})) as live:
-        response = await _post(live, _prompt(text, stream=stream))
+        response = await post_chat(live, prompt_body(text, stream=stream))
         error = _events(response)[-1] if stream else response.json()
         assert setting in error["error"]
         assert error["error_type"] == "Incomplete Generation"
@@ -101,7 +92,9 @@ async def test_time_limits(model: Model, setting: str, text: str, *, stream: boo
 
 async def test_the_time_limit_covers_the_queue(narrow_model: Model) -> None:
     async with running(narrow_model, ServeSettings(model_name=MODEL, e2e_timeout_s=0.3)) as live:
-        first, second = await asyncio.gather(_post(live, _prompt("hang at once")), _post(live, _prompt("count")))
+        first, second = await asyncio.gather(
+            post_chat(live, prompt_body("hang at once")), post_chat(live, prompt_body("count"))
+        )
         assert {first.status_code, second.status_code} <= {500, 200}
         assert "e2eTimeout" in first.json()["error"]
         await eventually(lambda: is_idle(live))
@@ -109,12 +102,12 @@ async def test_the_time_limit_covers_the_queue(narrow_model: Model) -> None:
 
 async def test_a_full_queue_refuses(narrow_model: Model) -> None:
     async with running(narrow_model) as live:
-        waiting = [asyncio.create_task(_post(live, _prompt("hang at once")))]
+        waiting = [asyncio.create_task(post_chat(live, prompt_body("hang at once")))]
         await eventually(lambda: live.engine.stats().num_running == 1)
-        waiting.append(asyncio.create_task(_post(live, _prompt("count"))))
+        waiting.append(asyncio.create_task(post_chat(live, prompt_body("count"))))
         await eventually(lambda: live.engine.stats().num_waiting == 1)
         for stream in (True, False):
-            response = await _post(live, _prompt("count", stream=stream))
+            response = await post_chat(live, prompt_body("count", stream=stream))
             assert response.status_code == 503
             assert int(response.headers["retry-after"]) >= 1
             assert response.json()["error_type"] == "Service Unavailable"
@@ -125,9 +118,9 @@ async def test_a_full_queue_refuses(narrow_model: Model) -> None:
 
 async def test_a_full_queue_in_the_openai_dialect(narrow_model: Model) -> None:
     async with running(narrow_model, ServeSettings(model_name=MODEL, dialect=Dialect.OPENAI)) as live:
-        waiting = [asyncio.create_task(_post(live, _prompt("hang at once"))) for _ in range(2)]
+        waiting = [asyncio.create_task(post_chat(live, prompt_body("hang at once"))) for _ in range(2)]
         await eventually(lambda: live.engine.stats().num_waiting == 1)
-        response = await _post(live, _prompt("count"))
+        response = await post_chat(live, prompt_body("count"))
         assert response.status_code == 429
         assert response.json()["error"]["type"] == "rate_limit_error"
         assert int(response.headers["retry-after"]) >= 1
@@ -143,7 +136,7 @@ async def test_while_the_model_loads(tmp_path: Path) -> None:
             health = await client.get(path)
             assert (health.status_code, health.json()["status"]) == (status, "loading")
             assert health.json()["reason"]
-        response = await client.post("/v1/chat/completions", json=_prompt("count"))
+        response = await client.post("/v1/chat/completions", json=prompt_body("count"))
         assert response.status_code == 503
         assert int(response.headers["retry-after"]) >= 1
         assert "max_model_len" not in (await client.get(f"/v1/models/{MODEL}")).json()
@@ -162,6 +155,6 @@ async def test_when_the_model_cannot_be_loaded(tmp_path: Path) -> None:
             health = await client.get(path)
             assert health.status_code == 503
             assert health.json() == {"status": "failed", "reason": "weights are missing"}
-        response = await client.post("/v1/chat/completions", json=_prompt("count"))
+        response = await client.post("/v1/chat/completions", json=prompt_body("count"))
         assert response.status_code == 503
         assert "weights are missing" in response.json()["error"]

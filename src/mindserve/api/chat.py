@@ -66,11 +66,10 @@ async def create_chat_completion(request: Request[Any, Any, State]) -> ASGIApp:
         deadlines = _deadlines(server, in_flight)
         resources.callback(deadlines.close)
         require_ready(server.engine, server.lifecycle)
-        content_type = request.headers.get("content-type")
-        check_content_type(content_type)
+        check_content_type(request.headers.get("content-type"))
         body = await in_flight.run(read_body(request, server.settings.max_request_bytes))
         await resources.enter_async_context(watched_client(request.receive, in_flight))
-        chat = await in_flight.run(_decode(body, content_type, server))
+        chat = await in_flight.run(_decode(body, server))
         run = await _admit(chat, server, in_flight, deadlines, observation)
         resources.callback(run.generation.abort)
         if given(chat.stream):
@@ -87,12 +86,12 @@ def _deadlines(server: Server, in_flight: InFlight) -> Deadlines:
     )
 
 
-async def _decode(body: bytes, content_type: str | None, server: Server) -> ChatCompletionRequest:
+async def _decode(body: bytes, server: Server) -> ChatCompletionRequest:
     """The checked request."""
 
     def decode() -> ChatCompletionRequest:
         settings = server.settings
-        chat = decode_request(body, content_type=content_type, max_json_depth=settings.max_json_depth)
+        chat = decode_request(body, max_json_depth=settings.max_json_depth)
         check_model(chat, settings)
         check_request(chat, settings)
         check_capabilities(chat, settings, server.engine.info)

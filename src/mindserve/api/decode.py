@@ -1,7 +1,7 @@
 """From the bytes of a request body to the generated model, strictly; every fault is named in the contract's words.
 
-The typed ``data`` of the web framework is not used: it takes "1" for 1 and 1 for true. The order is: content type,
-UTF-8, nesting, JSON, model.
+The typed ``data`` of the web framework is not used: it takes "1" for 1 and 1 for true. The order is: content type
+(before the body is read), UTF-8, nesting, JSON, model.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from mindserve.api._generated.models import ChatCompletionRequest
 from mindserve.api.contract import chat_request_expectations
 from mindserve.api.expectation import MISSING, Path, shown, value_at
 from mindserve.api.nesting import exceeds_depth
-from mindserve.errors import RefusalKind, RequestRefused
+from mindserve.errors import RefusalKind, RequestRefused, field_path
 
 MAX_INTEGER_DIGITS: Final = 20
 """As many as 2^64-1 has, the largest bound of the contract; longer ones are refused, not expanded (1e999999999)."""
@@ -31,12 +31,11 @@ _STEP: Final = re.compile(r"\.(?P<key>[^.\[]+)|\[(?P<index>\d+)\]")
 _MISSING_FIELD: Final = re.compile(r"Object missing required field `(?P<name>[^`]+)`")
 
 
-def decode_request(body: bytes, *, content_type: str | None, max_json_depth: int) -> ChatCompletionRequest:
+def decode_request(body: bytes, *, max_json_depth: int) -> ChatCompletionRequest:
     """The request, or ``RequestRefused`` that names the place, what is expected there and what came instead.
 
     An integral float is taken for an integer ("n": 2.0), exactly; the contract's JSON Schema says that it is one.
     """
-    check_content_type(content_type)
     _check_text(body, max_json_depth)
     try:
         return _REQUEST_DECODER.decode(body)
@@ -135,18 +134,13 @@ def _path_of(error: msgspec.ValidationError) -> Path:
     return tuple(int(step["index"]) if step["index"] else step["key"] for step in steps)
 
 
-def field_name(path: Path) -> str:
-    """``messages[0].content``."""
-    return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path).removeprefix(".")
-
-
 def _explained(error: msgspec.ValidationError, body: object) -> RequestRefused:
     """``body`` is ``MISSING`` when it holds a number that nothing can represent."""
     path, reason = _path_of(error), _AT.sub("", str(error))
     missing = _MISSING_FIELD.match(reason)
     if missing:
         path = (*path, missing["name"])
-        return RequestRefused(f"{field_name(path)} is required", field=field_name(path))
+        return RequestRefused(f"{field_path(path)} is required", field=field_path(path))
     if not path and body is MISSING:
         return RequestRefused(f"the request body is not valid JSON: {reason}")
     if not path:
@@ -155,5 +149,5 @@ def _explained(error: msgspec.ValidationError, body: object) -> RequestRefused:
     value = value_at(body, path)
     if expected is None or value is MISSING:
         wanted = reason if expected is None else f"must be {expected} ({reason})"
-        return RequestRefused(f"{field_name(path)} {wanted}", field=field_name(path))
-    return RequestRefused(f"{field_name(path)} must be {expected}, got {shown(value)}", field=field_name(path))
+        return RequestRefused(f"{field_path(path)} {wanted}", field=field_path(path))
+    return RequestRefused(f"{field_path(path)} must be {expected}, got {shown(value)}", field=field_path(path))

@@ -33,11 +33,3 @@ class ConfigInvalid(StartupError):
         head = f"{source}: " if source else ""
         super().__init__("\n".join(f"{head}{fault}" for fault in faults))
         self.faults = tuple(faults)
-
-
-def join_path(location: Sequence[str | int]) -> str:
-    """``("a", 0, "b")`` as ``a[0].b``."""
-    text = ""
-    for part in location:
-        text += f"[{part}]" if isinstance(part, int) else f".{part}"
-    return text.removeprefix(".")

@@ -12,7 +12,8 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from mindserve.config._generated import Config
-from mindserve.config.faults import Fault, join_path
+from mindserve.config.faults import Fault
+from mindserve.errors import field_path
 
 _MAX_VALUE_CHARACTERS: Final = 80
 
@@ -65,7 +66,7 @@ def _at(rest: Any, location: Sequence[str | int]) -> Any:
 
 
 def _fault(detail: ErrorDetails) -> Fault:
-    return Fault(join_path(detail["loc"]), _problem(detail))
+    return Fault(field_path(detail["loc"]), _problem(detail))
 
 
 _TYPES: Final = {

@@ -21,7 +21,7 @@ CALL = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{
 
 
 def check(body: dict[str, Any], **settings: Any) -> None:
-    request = decode_request(json.dumps(body).encode(), content_type=None, max_json_depth=20)
+    request = decode_request(json.dumps(body).encode(), max_json_depth=20)
     check_request(request, ServeSettings(model_name="m", **settings))
 
 
@@ -40,7 +40,7 @@ def test_rules_and_predicates_are_a_bijection() -> None:
 def test_every_rule_is_enforced(case: RuleCase) -> None:
     """The predicate itself sees the breach, and the request is refused in the words of the first rule it breaks."""
     broken, kept = (
-        Subject(request=decode_request(json.dumps(body).encode(), content_type=None, max_json_depth=20), settings=OWN)
+        Subject(request=decode_request(json.dumps(body).encode(), max_json_depth=20), settings=OWN)
         for body in (case.breaks, case.keeps)
     )
     predicate, rule = PREDICATES[case.rule], RULES[case.rule]

@@ -13,7 +13,7 @@ from msgspec import UNSET
 from mindserve.api._generated.models import ChatCompletionRequest
 from mindserve.api.checks import check_request
 from mindserve.api.contract import openapi_json
-from mindserve.api.decode import decode_request
+from mindserve.api.decode import check_content_type, decode_request
 from mindserve.config.settings import ServeSettings
 from mindserve.errors import RefusalKind, RequestRefused
 from tests.serving import HELLO
@@ -24,7 +24,8 @@ USER = {"role": "user", "content": "hi"}
 
 def decode(body: Any, *, content_type: str | None = None, depth: int = 10) -> ChatCompletionRequest:
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
-    return decode_request(data, content_type=content_type, max_json_depth=depth)
+    check_content_type(content_type)
+    return decode_request(data, max_json_depth=depth)
 
 
 def refusal(body: Any, **options: Any) -> RequestRefused:

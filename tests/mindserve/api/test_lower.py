@@ -25,7 +25,7 @@ TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "ob
 
 
 def decoded(**fields: Any) -> Any:
-    return decode_request(json.dumps(chat_body(**fields)).encode(), content_type=None, max_json_depth=20)
+    return decode_request(json.dumps(chat_body(**fields)).encode(), max_json_depth=20)
 
 
 def lowered(
