@@ -69,10 +69,19 @@ async def test_everything_of_a_request_reaches_the_process(start: Start) -> None
     assert (events[-1].finish_reason, events[-1].num_prompt_tokens) == (FinishReason.STOP_TOKEN, 2)
 
 
-async def test_health_info_and_environment(start: Start) -> None:
+@pytest.mark.parametrize(
+    ("given", "spin_count"), [({}, 1000), ({"GOMP_SPINCOUNT": "5"}, 5), ({"OMP_WAIT_POLICY": "passive"}, None)]
+)
+async def test_health_info_and_environment(
+    start: Start, monkeypatch: pytest.MonkeyPatch, given: dict[str, str], spin_count: int | None
+) -> None:
+    for name in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
     engine = await start(num_threads=3)
     assert engine.health().state is EngineState.READY
-    assert engine.info.model_type == "threads 3, autoload 0"
+    assert engine.info.model_type == f"OMP_NUM_THREADS=3 GOMP_SPINCOUNT={spin_count} TORCH_DEVICE_BACKEND_AUTOLOAD=0"
 
 
 async def test_refusals_leave_no_trace(start: Start) -> None:

@@ -50,10 +50,10 @@ class TrickyRunner(FakeRunner):
 def load_runner(options: EngineOptions, progress: Progress) -> Loaded:
     """Remembers its environment in the model's type, for the test that looks at it."""
     progress("loading weights", 0.5)
-    threads, autoload = os.environ["OMP_NUM_THREADS"], os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"]
+    names = ("OMP_NUM_THREADS", "GOMP_SPINCOUNT", "TORCH_DEVICE_BACKEND_AUTOLOAD")
     max_context = NUM_BLOCKS * BLOCK_SIZE
     info = EngineInfo(
-        model_type=f"threads {threads}, autoload {autoload}",
+        model_type=" ".join(f"{name}={os.environ.get(name)}" for name in names),
         vocab_size=VOCAB_SIZE,
         max_context=max_context,
         max_prompt_tokens=min(options.max_prompt_tokens or max_context - 1, max_context - 1),
