@@ -15,9 +15,44 @@ def check_request(request: GenerationRequest, info: EngineInfo) -> None:
         raise RequestInvalid(field="max_tokens", reason=f"is {request.max_tokens}, must be at least 1")
     if request.num_sequences < 1:
         raise RequestInvalid(field="num_sequences", reason=f"is {request.num_sequences}, must be at least 1")
-    if request.num_sequences > 1 and Capability.PARALLEL_SAMPLING not in info.capabilities:
-        raise RequestInvalid(field="num_sequences", reason="this engine generates one sequence per request")
+    _check_capabilities(request, info)
+    if request.beam_width:
+        _check_beams(request, info)
     check_sampling(request.sampling)
+
+
+def _check_capabilities(request: GenerationRequest, info: EngineInfo) -> None:
+    wanted = (
+        (Capability.PARALLEL_SAMPLING, "num_sequences", request.num_sequences > 1 and not request.beam_width),
+        (Capability.BEAM_SEARCH, "beam_width", request.beam_width > 0),
+        (Capability.LOGPROBS, "num_logprobs", request.num_logprobs is not None),
+        (Capability.LORA, "adapter", request.adapter is not None),
+    )
+    for capability, field, is_wanted in wanted:
+        if is_wanted and capability not in info.capabilities:
+            reason = f"is {getattr(request, field)!r}, but this engine lacks {capability.value.replace('_', ' ')}"
+            raise RequestInvalid(field=field, reason=reason)
+    if request.num_logprobs is not None and request.num_logprobs < 0:
+        raise RequestInvalid(field="num_logprobs", reason=f"is {request.num_logprobs}, must be at least 0")
+    if request.adapter is not None and request.adapter not in info.adapters:
+        known = ", ".join(info.adapters) or "none"
+        raise RequestInvalid(field="adapter", reason=f"is {request.adapter!r}, must be one of: {known}")
+
+
+def _check_beams(request: GenerationRequest, info: EngineInfo) -> None:
+    """All beams of a search run in one step and end with as many hypotheses as there are beams."""
+    width = request.beam_width
+    num_blocks = -(-len(request.prompt_token_ids) // max(1, info.block_size)) + width
+    limits = (
+        (info.vocab_size, width, "the vocabulary has {} tokens"),
+        (info.max_batch_size or width, width, "a step runs at most {} sequences"),
+        (info.num_blocks or num_blocks, num_blocks, f"they need {num_blocks} KV blocks from the start, there are {{}}"),
+    )
+    if width < request.num_sequences:
+        raise RequestInvalid(field="beam_width", reason=f"is {width}, must be at least {request.num_sequences}")
+    for limit, value, text in limits:
+        if value > limit:
+            raise RequestInvalid(field="beam_width", reason=f"is {width}, too many beams: {text.format(limit)}")
 
 
 def check_sampling(params: SamplingParams) -> None:

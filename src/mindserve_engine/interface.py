@@ -74,6 +74,10 @@ class Generation(Protocol):
 
     def __aiter__(self) -> AsyncIterator[SequenceEvent]: ...
 
+    def stop(self, index: int) -> None:
+        """Give one sequence up and let the others go on: it ends without a finish reason, within one step. Like
+        ``abort`` for the last open sequence; harmless for one that has ended."""
+
     def abort(self) -> None:
         """Give the request up: it stops within one step, waiting or running, and its iteration ends. Idempotent, never
         blocks, harmless after the end."""

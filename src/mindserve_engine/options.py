@@ -36,6 +36,8 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     """CPU threads for the compute; ``None``: all cores of the process."""
     heartbeat_timeout_s: float = 60.0
     """An engine process silent for this long is taken for hung and replaced."""
+    adapters: dict[str, Path] = {}
+    """Name and folder of each LoRA adapter in PEFT's format (LoraModules)."""
     trust_remote_code: bool = False
     runner: str = "mindserve_engine.native.runner:load_runner"
     """``module:function`` that loads the model in the native engine's process."""

@@ -12,6 +12,7 @@ from typing import Final
 import msgspec
 
 SEED_MAX: Final = 2**64 - 1
+LOGPROB_FLOOR: Final = -9999.0
 
 
 class Capability(enum.StrEnum):
@@ -73,7 +74,16 @@ class GenerationRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Ids that end the sequence when generated. Ids outside the vocabulary never match."""
     ignore_eos: bool = False
     num_sequences: int = 1
-    """Sequences generated from the one prompt (capability ``PARALLEL_SAMPLING`` above 1)."""
+    """Sequences that are given out; without beam search also the number generated (capability ``PARALLEL_SAMPLING``
+    above 1). Each draws from a random stream of its own."""
+    beam_width: int = 0
+    """Above 0: beam search of this width, whose ``num_sequences`` best are given out at its end, the best first
+    (capability ``BEAM_SEARCH``). Penalties count as transformers counts them, on log-probabilities; temperature, top-k
+    and top-p mean nothing."""
+    num_logprobs: int | None = None
+    """Report each token's log-probability and those of so many likeliest tokens, 0 or more (``LOGPROBS``)."""
+    adapter: str | None = None
+    """Name of a LoRA adapter of ``EngineOptions.adapters`` (``LORA``)."""
 
 
 class TokenTiming(msgspec.Struct, frozen=True, array_like=True):
@@ -85,6 +95,17 @@ class TokenTiming(msgspec.Struct, frozen=True, array_like=True):
     """Sequences that took part in the step that produced the token."""
     step_ms: float
     """First token: from the start of its first prefill step to the token. Later: duration of the decode step."""
+
+
+class TokenLogprobs(msgspec.Struct, frozen=True, array_like=True):
+    """Log-probabilities at one output position, natural logarithm, from the model's own distribution: before penalties,
+    temperature and truncation. Finite: what the model rules out is ``LOGPROB_FLOOR``."""
+
+    logprob: float
+    """Of the token that was taken."""
+    top_token_ids: list[int]
+    """The likeliest tokens, the likeliest first."""
+    top_logprobs: list[float]
 
 
 class SequenceEvent(msgspec.Struct, frozen=True, array_like=True):
@@ -102,6 +123,11 @@ class SequenceEvent(msgspec.Struct, frozen=True, array_like=True):
     """Prompt tokens whose keys and values came from the prefix cache."""
     failure: str | None = None
     """Set when the sequence cannot go on (its logits became NaN): there is no finish reason and nothing follows."""
+    logprobs: list[TokenLogprobs] = []
+    """As long as ``token_ids`` when the request asked for them, else empty."""
+    cumulative_logprob: float | None = None
+    """With the finish reason, of requests with several sequences: the sum over the sequence's tokens of the model's
+    log-probabilities; for beam search the length-normalised score."""
 
 
 class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -118,7 +144,11 @@ class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):
     """``top_k`` of the model's generation_config, if it has one."""
     block_size: int = 0
     num_blocks: int = 0
+    max_batch_size: int = 0
+    """Sequences in one step; 0: not limited."""
     capabilities: frozenset[Capability] = frozenset()
+    adapters: tuple[str, ...] = ()
+    """Names of the LoRA adapters that were loaded."""
     device: str = "cpu"
     weights: str = ""
     """How the weights are held ("int4", "bfloat16", "float32"), for the start-up line."""

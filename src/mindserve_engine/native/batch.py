@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from mindserve_engine.types import SamplingParams
+from mindserve_engine.types import SamplingParams, TokenLogprobs
 
 
 @dataclass(slots=True)
@@ -29,6 +29,10 @@ class SampleRow:
     prompt_token_ids: list[int]
     output_token_ids: list[int]
     """What has been generated so far; read it during the call only."""
+    num_logprobs: int | None = None
+    """Not ``None``: report log-probabilities of the token and of so many likeliest ones."""
+    num_candidates: int = 0
+    """Above 0: nothing is drawn; so many best continuations are wanted, for beam search."""
 
 
 @dataclass(slots=True)
@@ -47,8 +51,22 @@ class StepBatch:
     """[B] tokens of the sequence in the cache after this step (cached ones and this step's)."""
     block_tables: list[list[int]] = field(default_factory=list)
     """[B] block ids of the sequence, enough for its kv length."""
+    adapters: list[str | None] = field(default_factory=list)
+    """[B] LoRA adapter of each sequence; empty when none has one."""
     samples: list[SampleRow] = field(default_factory=list)
-    """Sequences whose prompt is complete after this step, in batch order."""
+    """Draws for the sequences whose prompt is complete after this step, in batch order; a prompt that several sequences
+    will continue has one for each."""
+
+
+@dataclass(slots=True, frozen=True)
+class Candidate:
+    """One way to continue a beam."""
+
+    token_id: int
+    score: float
+    """Its log-probability after penalties."""
+    logprob: float
+    """The model's own log-probability."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -58,6 +76,10 @@ class Sampled:
     token_id: int
     failure: str | None = None
     """For example non-finite logits: the sequence fails alone."""
+    logprobs: TokenLogprobs | None = None
+    """When they were asked for; of a beam's row the likeliest tokens are those of all its candidates."""
+    candidates: tuple[Candidate, ...] = ()
+    """Best first; of rows that asked for them."""
 
 
 class Runner(Protocol):
@@ -68,6 +90,9 @@ class Runner(Protocol):
 
     def run(self, batch: StepBatch) -> list[Sampled]:
         """Run one step: write keys and values into the slots, return one result per ``batch.samples``, in order."""
+
+    def copy_blocks(self, pairs: list[tuple[int, int]]) -> None:
+        """Copy whole KV blocks, (from, to) each, as if all were read before any is written. Destinations are unique."""
 
     def forget(self, sequence_id: int) -> None:
         """The sequence has ended or will be recomputed: drop what the sampler keeps for it. Unknown ids are ignored."""

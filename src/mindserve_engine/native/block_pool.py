@@ -46,8 +46,12 @@ class BlockPool:
     def is_free(self, block_id: int) -> bool:
         return self._num_references[block_id] == 0
 
+    def is_shared(self, block_id: int) -> bool:
+        """Whether writing to the block would change what another sequence reads."""
+        return self._num_references[block_id] > 1
+
     def share(self, block_id: int) -> None:
-        """One more reference to a block found by ``find``. Shared blocks are full, so nobody writes to them."""
+        """One more reference to a block found by ``find`` or held by a sequence that is forked."""
         if self._num_references[block_id] == 0:
             del self._free[block_id]
         self._num_references[block_id] += 1

@@ -120,7 +120,7 @@ def serve(loop: EngineLoop, channel: Channel, heartbeat_s: float) -> None:
             match message:
                 case Add(request, arrived):
                     loop.add(request, arrived)
-                case Abort(request_id) if loop.abort(request_id):
+                case Abort(request_id, index) if loop.abort(request_id, index) and index is None:
                     aborted.append(request_id)
                 case Close():
                     return

@@ -15,8 +15,8 @@ MAX_FAILED_STEPS: Final = 3
 RAISED: Final = Sampled(0, failure="its computation failed")
 """The result of a sequence that the runner cannot run, told to the client; the log has the details."""
 
-Results = dict[Sequence, Sampled]
-"""Of the sequences that get a token or fail; the others of the step were run without being sampled."""
+Results = dict[Sequence, list[Sampled]]
+"""Of the sequences that get a token or fail, one for each draw; the others of the step were run, but not sampled."""
 
 log = logging.getLogger(__name__)
 
@@ -38,8 +38,9 @@ class Execution:
             results = self._attempt(schedule)
         except Exception as error:
             log.exception("a step of %d sequences failed", len(schedule))
-            results = dict.fromkeys(schedule, RAISED) if len(schedule) == 1 else self._run_each_alone(schedule)
-            if all(results.get(sequence) is RAISED for sequence in schedule):
+            alone = len(schedule) == 1
+            results = {sequence: [RAISED] for sequence in schedule} if alone else self._run_each_alone(schedule)
+            if all(results.get(sequence) == [RAISED] for sequence in schedule):
                 self._note_failure(error)
                 return results
         self._num_failed_steps = 0
@@ -59,7 +60,7 @@ class Execution:
                 results |= self._attempt({sequence: num_tokens})
             except Exception as error:
                 log.error("request %s fails by itself: %r", sequence.request.request_id, error)
-                results[sequence] = RAISED
+                results[sequence] = [RAISED]
         return results
 
     def _attempt(self, schedule: Schedule) -> Results:
@@ -68,4 +69,7 @@ class Execution:
         if len(sampled) != len(batch.samples):
             raise RuntimeError(f"the runner gave {len(sampled)} results for {len(batch.samples)} samples")
         sequences = list(schedule)
-        return {sequences[sample.row]: result for sample, result in zip(batch.samples, sampled, strict=True)}
+        results: Results = {}
+        for sample, result in zip(batch.samples, sampled, strict=True):
+            results.setdefault(sequences[sample.row], []).append(result)
+        return results

@@ -22,18 +22,24 @@ def flatten(schedule: Schedule, block_size: int) -> StepBatch:
         batch.kv_lengths.append(end)
         batch.block_tables.append(block_ids)
         if end == len(sequence.token_ids):
-            batch.samples.append(_sample_row(sequence, row))
+            batch.samples += [_sample_row(sequence, row, draw) for draw in range(sequence.num_draws)]
+    if any(sequence.request.adapter is not None for sequence in schedule):
+        batch.adapters = [sequence.request.adapter for sequence in schedule]
     return batch
 
 
-def _sample_row(sequence: Sequence, row: int) -> SampleRow:
-    request = sequence.request
+def _sample_row(sequence: Sequence, row: int, draw: int) -> SampleRow:
+    request, search = sequence.request, sequence.search
+    # log-probabilities rank the sequences of a request, whether it wants to see them or not
+    num_ranked = 0 if request.num_sequences > 1 and search is None else None
     return SampleRow(
         sequence_id=sequence.sequence_id,
         row=row,
         params=request.sampling,
-        index=sequence.index,
+        index=sequence.index + draw,
         position=len(sequence.output_token_ids),
         prompt_token_ids=request.prompt_token_ids,
         output_token_ids=sequence.output_token_ids,
+        num_logprobs=num_ranked if request.num_logprobs is None else request.num_logprobs,
+        num_candidates=0 if search is None else search.num_candidates,
     )

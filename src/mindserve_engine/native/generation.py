@@ -13,11 +13,15 @@ from mindserve_engine.types import GenerationRequest, SequenceEvent
 class NativeGeneration:
     """Implements ``interface.Generation``. Holds at most ``max_tokens`` events, however slow the consumer."""
 
-    __slots__ = ("_abort", "_events", "_failure", "_num_open", "_waiter", "request_id")
+    __slots__ = ("_abort", "_events", "_failure", "_live", "_open", "_waiter", "request_id")
 
-    def __init__(self, request: GenerationRequest, abort: Callable[[str], None]) -> None:
+    def __init__(self, request: GenerationRequest, abort: Callable[[str, int | None], None]) -> None:
+        """``abort`` tells the process to drop a request, or one of its sequences."""
         self.request_id = request.request_id
-        self._num_open = request.num_sequences
+        self._open = set(range(request.num_sequences))
+        """Sequences whose end the consumer has yet to be told of."""
+        self._live = set(self._open)
+        """Sequences that the process works on, as far as is known here."""
         self._abort = abort
         self._events: deque[SequenceEvent] = deque()
         self._failure: str | None = None
@@ -31,7 +35,7 @@ class NativeGeneration:
             if self._failure is not None:
                 failure, self._failure = self._failure, None
                 raise GenerationFailed(failure)
-            if not self._num_open:
+            if not self._open:
                 raise StopAsyncIteration
             self._waiter = asyncio.get_running_loop().create_future()
             try:
@@ -40,27 +44,37 @@ class NativeGeneration:
                 self._waiter = None
         return self._events.popleft()
 
+    def stop(self, index: int) -> None:
+        if self._open == {index}:
+            self.abort()
+        elif index in self._open:
+            self._open.remove(index)
+            self._live.discard(index)
+            self._abort(self.request_id, index)
+
     def abort(self) -> None:
         self._events.clear()
-        if self._num_open:
-            self._num_open = 0
+        if self._open:
+            self._open.clear()
             self._wake_up()
-            self._abort(self.request_id)
+            self._abort(self.request_id, None)
 
     def push(self, event: SequenceEvent) -> bool:
-        """Take an event in; True when it was the request's last."""
+        """Take an event in; True when the process has nothing left to do for the request."""
         is_end = event.finish_reason is not None or event.failure is not None
-        if not self._num_open:  # aborted, but the process did not know yet
-            return is_end
-        self._num_open -= is_end
-        self._events.append(event)
-        self._wake_up()
-        return not self._num_open
+        if is_end:
+            self._live.discard(event.index)
+        if event.index in self._open:  # else given up, but the process did not know yet
+            if is_end:
+                self._open.remove(event.index)
+            self._events.append(event)
+            self._wake_up()
+        return not self._live
 
     def fail(self, reason: str) -> None:
         """End with ``GenerationFailed`` after the events that are there."""
-        if self._num_open:
-            self._num_open = 0
+        if self._open:
+            self._open.clear()
             self._failure = reason
             self._wake_up()
 

@@ -23,6 +23,8 @@ class KvCache:
         """Prompt tokens looked up in the prefix cache so far."""
         self.num_hit_tokens = 0
         self._prefix_cache = prefix_cache
+        self._copies: dict[int, int] = {}
+        """To be done before the next step's writes: destination and source."""
 
     def open(self, sequence: Sequence, *, num_spare: int) -> bool:
         """Give a waiting sequence blocks for all its tokens, cached ones where there are.
@@ -44,12 +46,35 @@ class KvCache:
         return True
 
     def grow(self, sequence: Sequence) -> bool:
-        """Make room for the sequence's newest token. False, and nothing changed, when no block is free."""
-        if len(sequence.token_ids) > len(sequence.block_ids) * self.block_size:
-            if not self.pool.num_free:
-                return False
-            sequence.block_ids.append(self.pool.allocate())
+        """Make room for the sequence's newest token in a block of its own: one that forked sequences share is copied.
+
+        False, and nothing changed, when no block is free.
+        """
+        number = (len(sequence.token_ids) - 1) // self.block_size
+        is_new = number == len(sequence.block_ids)
+        if not is_new and not self.pool.is_shared(sequence.block_ids[number]):
+            return True
+        if not self.pool.num_free:
+            return False
+        block_id = self.pool.allocate()
+        if is_new:
+            sequence.block_ids.append(block_id)
+        else:
+            self._copies[block_id] = sequence.block_ids[number]
+            self.pool.release([sequence.block_ids[number]])
+            sequence.block_ids[number] = block_id
         return True
+
+    def fork(self, parent: Sequence, child: Sequence) -> None:
+        """Let a forked sequence use its parent's blocks; whoever writes first copies (``grow``)."""
+        for block_id in parent.block_ids:
+            self.pool.share(block_id)
+        child.block_ids = list(parent.block_ids)
+
+    def take_copies(self) -> list[tuple[int, int]]:
+        """Pairs (from, to) of blocks to be copied before the step runs; they are the caller's now."""
+        copies, self._copies = self._copies, {}
+        return [(source, destination) for destination, source in copies.items()]
 
     def publish(self, sequence: Sequence) -> None:
         """Let others share the blocks that have become full."""
@@ -62,6 +87,8 @@ class KvCache:
 
     def close(self, sequence: Sequence) -> None:
         """Take the sequence's blocks back. It may be opened again, and then starts anew."""
+        for block_id in sequence.block_ids if self._copies else ():
+            self._copies.pop(block_id, None)  # the block may be given to another before the copy is made
         self.pool.release(sequence.block_ids)
         sequence.block_ids = []
 

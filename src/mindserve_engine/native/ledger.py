@@ -50,7 +50,9 @@ class Ledger:
     def num_free_blocks(self) -> int:
         return self._stats.num_free_blocks - self._promised_blocks
 
-    def open(self, request: GenerationRequest, abort: Callable[[str], None], block_size: int) -> NativeGeneration:
+    def open(
+        self, request: GenerationRequest, abort: Callable[[str, int | None], None], block_size: int
+    ) -> NativeGeneration:
         """Note a request that is sent to the process now."""
         generation = NativeGeneration(request, abort)
         self._in_flight[request.request_id] = generation

@@ -7,7 +7,8 @@ import time
 from collections.abc import Callable
 
 from mindserve_engine.interface import EngineError
-from mindserve_engine.native.batch import Runner
+from mindserve_engine.native.batch import Runner, Sampled
+from mindserve_engine.native.beam import BeamSearch, Continuation
 from mindserve_engine.native.block_pool import BlockPool, PoolCorrupted
 from mindserve_engine.native.execution import Execution, Results
 from mindserve_engine.native.kv_cache import KvCache
@@ -33,8 +34,10 @@ class EngineLoop:
         self._runner = runner
         self._info = info
         self._clock = clock
-        self._sequences: dict[str, Sequence] = {}
-        self._ids = itertools.count()
+        self._requests: dict[str, int] = {}
+        """Number of each live request, by its id."""
+        self._request_numbers = itertools.count()
+        self._sequence_ids = itertools.count()
         self._execution = Execution(runner)
         self._pool = BlockPool(runner.num_blocks)
         self._kv_cache = KvCache(self._pool, block_size=runner.block_size, prefix_cache=options.prefix_cache)
@@ -44,30 +47,47 @@ class EngineLoop:
 
     @property
     def has_work(self) -> bool:
-        return bool(self._sequences)
+        return bool(self._requests)
 
     def add(self, request: GenerationRequest, arrived: float) -> None:
         """Queue a checked request; ``arrived`` is in the clock's seconds."""
-        sequence = Sequence(sequence_id=next(self._ids), request=request, arrived=arrived)
-        self._sequences[request.request_id] = sequence
+        number = self._requests[request.request_id] = next(self._request_numbers)
+        sequence = Sequence(
+            sequence_id=next(self._sequence_ids),
+            request_number=number,
+            request=request,
+            arrived=arrived,
+            cache_key=b"" if request.adapter is None else request.adapter.encode(),
+            search=self._search(request),
+        )
         self._scheduler.add(sequence)
 
-    def abort(self, request_id: str) -> bool:
-        """Drop a request; False when it is not there (any more)."""
-        sequence = self._sequences.get(request_id)
-        if sequence is not None:
+    def abort(self, request_id: str, index: int | None = None) -> bool:
+        """Drop a request, or one of its sequences; False when it is not there (any more)."""
+        number = self._requests.get(request_id)
+        if number is None:
+            return False
+        found = [one for one in self._scheduler.of_request(number) if index is None or one.index == index]
+        for sequence in found:
             self._end(sequence)
-        return sequence is not None
+        return bool(found)
 
     def step(self) -> list[SequenceEvent]:
         """Run the scheduled work once. Raises ``LoopBroken`` when steps keep failing."""
         schedule = self._scheduler.schedule()
         for preempted in self._scheduler.preempted:
             self._runner.forget(preempted.sequence_id)
+        events = [event for search in self._scheduler.outgrown for event in self._give_up(search)]
+        if not schedule:
+            return events
         began = self._clock()
         for sequence in schedule:
             sequence.work_began_at = began if sequence.work_began_at is None else sequence.work_began_at
-        return self._take(schedule, self._execution.run(schedule))
+        copies = self._kv_cache.take_copies()
+        if copies:
+            self._runner.copy_blocks(copies)
+        results = self._execution.run(schedule)
+        return events + self._take(schedule, results, self._clock())
 
     def stats(self) -> EngineStats:
         return EngineStats(
@@ -82,65 +102,132 @@ class EngineLoop:
 
     def check(self) -> None:
         """Compare the books of requests, scheduler and block pool. Raises ``PoolCorrupted``."""
-        known = sorted(sequence.sequence_id for sequence in self._sequences.values())
-        queued = [sequence.sequence_id for sequence in [*self._scheduler.running, *self._scheduler.waiting]]
-        if known != queued:
-            raise PoolCorrupted(f"sequences {known} are live, {queued} are scheduled")
-        self._pool.check(sequence.block_ids for sequence in self._sequences.values())
+        waiting = [sequence.order for sequence in self._scheduler.waiting]
+        live = [*self._scheduler.running, *self._scheduler.waiting]
+        scheduled = {sequence.request_number for sequence in live}
+        if scheduled != set(self._requests.values()) or len({one.sequence_id for one in live}) != len(live):
+            raise PoolCorrupted(f"requests {sorted(self._requests.values())} are live, {sorted(scheduled)} scheduled")
+        if waiting != sorted(waiting):
+            raise PoolCorrupted(f"sequences wait out of order: {waiting}")
+        self._pool.check(sequence.block_ids for sequence in live)
 
-    def _take(self, schedule: Schedule, results: Results) -> list[SequenceEvent]:
-        now, batch_size = self._clock(), len(schedule)
-        events = []
+    def _search(self, request: GenerationRequest) -> BeamSearch | None:
+        if not request.beam_width:
+            return None
+        room = self._info.max_context - len(request.prompt_token_ids)
+        max_tokens = min(request.max_tokens, room)
+        return BeamSearch(request, eos_token_ids=self._info.eos_token_ids, max_tokens=max_tokens)
+
+    def _take(self, schedule: Schedule, results: Results, now: float) -> list[SequenceEvent]:
+        events: list[SequenceEvent] = []
+        beams: dict[BeamSearch, dict[Sequence, Sampled]] = {}
         for sequence, num_tokens in schedule.items():
-            result = results.get(sequence)
-            if result is not None and result.failure is not None:
-                events.append(self._fail(sequence, result.failure))
+            if sequence.request.request_id not in self._requests:  # ended with another of its beams
+                continue
+            sampled = results.get(sequence, [])
+            failure = next((one.failure for one in sampled if one.failure is not None), None)
+            if failure is not None:
+                events += self._fail(sequence, failure)
                 continue
             sequence.num_computed += num_tokens
             self._kv_cache.publish(sequence)
-            if result is not None:
-                events.append(self._accept(sequence, result.token_id, now, batch_size))
+            if sequence.search is not None and sampled:
+                beams.setdefault(sequence.search, {})[sequence] = sampled[0]
+            elif sampled:
+                events += self._accept(sequence, sampled, now, len(schedule))
+        for search, candidates in beams.items():
+            if search.request.request_id in self._requests:
+                events += self._advance(search, candidates, now, len(schedule))
         return events
 
-    def _accept(self, sequence: Sequence, token_id: int, now: float, batch_size: int) -> SequenceEvent:
-        """Add a drawn token to its sequence."""
-        began = now if sequence.work_began_at is None else sequence.work_began_at
-        waited_us = max(0, round((began - sequence.last_token_at) * 1e6))
-        timing = TokenTiming(waited_us, batch_size, (now - began) * 1e3)
-        sequence.append(token_id)
+    def _accept(self, sequence: Sequence, sampled: list[Sampled], now: float, batch_size: int) -> list[SequenceEvent]:
+        """Add a drawn token to its sequence; several of them make it several sequences."""
+        timing = _timing(sequence, now, batch_size)
         sequence.last_token_at, sequence.work_began_at = now, None
-        event = self._event(sequence, token_id=token_id, timing=timing)
-        if event.finish_reason is not None:
-            self._end(sequence)
-        return event
+        sequences = [sequence]
+        for index in range(1, len(sampled)):
+            child = sequence.fork(next(self._sequence_ids), index=index)
+            self._scheduler.fork(sequences[-1], child)
+            sequences.append(child)
+        return [self._append(one, draw, timing) for one, draw in zip(sequences, sampled, strict=True)]
 
-    def _event(
-        self,
-        sequence: Sequence,
-        *,
-        token_id: int | None = None,
-        timing: TokenTiming | None = None,
-        failure: str | None = None,
-    ) -> SequenceEvent:
-        request, info = sequence.request, self._info
+    def _append(self, sequence: Sequence, sampled: Sampled, timing: TokenTiming) -> SequenceEvent:
+        sequence.append(sampled.token_id)
+        logprobs = sampled.logprobs
+        if logprobs is not None:
+            sequence.cumulative_logprob += logprobs.logprob
+        wanted = logprobs is not None and sequence.request.num_logprobs is not None
+        finish_reason = sequence.finish_reason(self._info.eos_token_ids, self._info.max_context)
+        if finish_reason is not None:
+            self._end(sequence)
         return SequenceEvent(
-            request_id=request.request_id,
+            request_id=sequence.request.request_id,
             index=sequence.index,
-            token_ids=[] if token_id is None else [token_id],
-            timings=[] if timing is None else [timing],
-            finish_reason=None if failure else sequence.finish_reason(info.eos_token_ids, info.max_context),
-            num_prompt_tokens=len(request.prompt_token_ids),
+            token_ids=[sampled.token_id],
+            timings=[timing],
+            finish_reason=finish_reason,
+            num_prompt_tokens=len(sequence.request.prompt_token_ids),
             num_cached_tokens=sequence.num_cached_tokens or 0,
-            failure=failure,
+            logprobs=[logprobs] if wanted and logprobs is not None else [],
+            cumulative_logprob=None if finish_reason is None or logprobs is None else sequence.cumulative_logprob,
         )
 
-    def _fail(self, sequence: Sequence, failure: str) -> SequenceEvent:
+    def _advance(
+        self, search: BeamSearch, candidates: dict[Sequence, Sampled], now: float, batch_size: int
+    ) -> list[SequenceEvent]:
+        """Make the beams of the next step out of those of this one; events come when the search is over."""
+        timing = _timing(next(iter(candidates)), now, batch_size)
+        search.timings.append(timing)
+        heirs: dict[Sequence, list[Continuation]] = {beam: [] for beam in candidates}
+        for continuation in search.advance(candidates):
+            heirs[continuation.parent].append(continuation)
+        if not any(heirs.values()):
+            num_cached = next(iter(candidates)).num_cached_tokens or 0
+            for beam in candidates:
+                self._end(beam)
+            return search.events(num_cached_tokens=num_cached)
+        for beam, continuations in heirs.items():
+            beam.last_token_at, beam.work_began_at = now, None
+            forks = [beam.fork(next(self._sequence_ids), index=0) for _ in continuations[1:]]
+            for fork in forks:
+                self._scheduler.fork(beam, fork)
+            for heir, continuation in zip([beam, *forks], continuations, strict=False):
+                heir.continue_beam(continuation.token_id, continuation.score, continuation.logprobs)
+        for beam, continuations in heirs.items():
+            if not continuations:
+                self._end(beam)
+        return []
+
+    def _give_up(self, search: BeamSearch) -> list[SequenceEvent]:
+        del self._requests[search.request.request_id]
+        capacity = self._runner.num_blocks * self._runner.block_size
+        return _failures(search.request, f"its {search.width} beams outgrew the KV memory of {capacity} tokens")
+
+    def _fail(self, sequence: Sequence, failure: str) -> list[SequenceEvent]:
+        """A sequence fails alone, a beam with its whole search."""
         self._pool.distrust(sequence.block_ids)  # the keys and values may be as broken as what came of them
-        event = self._event(sequence, failure=failure)
-        self._end(sequence)
-        return event
+        if sequence.search is None and sequence.output_token_ids:
+            self._end(sequence)
+            return [_failure(sequence.request, sequence.index, failure)]
+        self.abort(sequence.request.request_id)
+        return _failures(sequence.request, failure)
 
     def _end(self, sequence: Sequence) -> None:
-        del self._sequences[sequence.request.request_id]
         self._scheduler.remove(sequence)
         self._runner.forget(sequence.sequence_id)
+        if not self._scheduler.of_request(sequence.request_number):
+            del self._requests[sequence.request.request_id]
+
+
+def _timing(sequence: Sequence, now: float, batch_size: int) -> TokenTiming:
+    began = now if sequence.work_began_at is None else sequence.work_began_at
+    waited_us = max(0, round((began - sequence.last_token_at) * 1e6))
+    return TokenTiming(waited_us, batch_size, (now - began) * 1e3)
+
+
+def _failures(request: GenerationRequest, failure: str) -> list[SequenceEvent]:
+    return [_failure(request, index, failure) for index in range(request.num_sequences)]
+
+
+def _failure(request: GenerationRequest, index: int, failure: str) -> SequenceEvent:
+    return SequenceEvent(request.request_id, index, [], [], failure=failure)

@@ -18,7 +18,7 @@ from mindserve_engine.native.models.facts import ModelFacts, read_facts
 from mindserve_engine.native.models.load import load_model
 from mindserve_engine.native.sampling.sampler import Sampler
 from mindserve_engine.options import EngineOptions
-from mindserve_engine.types import EngineInfo, SamplingParams
+from mindserve_engine.types import Capability, EngineInfo, SamplingParams
 
 Progress = Callable[[str, float], None]
 """Called with what is being done and how far it is, 0..1."""
@@ -53,6 +53,11 @@ class NativeRunner:
         with torch.inference_mode():
             logits = self._model.logits(self._device.upload(batch), self._caches)
             return self._sampler.sample(logits, batch.samples)
+
+    def copy_blocks(self, pairs: list[tuple[int, int]]) -> None:
+        with torch.inference_mode():
+            for cache in self._caches:
+                self._device.copy_blocks(cache, pairs)
 
     def forget(self, sequence_id: int) -> None:
         self._sampler.forget(sequence_id)
@@ -119,6 +124,8 @@ def _describe(facts: ModelFacts, model: Model, device: Device, budget: KvBudget,
         num_blocks=budget.num_blocks,
         device=device.name,
         weights=model.weights_name,
+        capabilities=frozenset({Capability.PARALLEL_SAMPLING, Capability.BEAM_SEARCH, Capability.LOGPROBS}),
+        max_batch_size=options.max_batch_size,
     )
 
 

@@ -5,12 +5,18 @@ is cut into chunks, and nobody starts without a part of the budget; so only the 
 part-way through its prompt, all others decode, and each of them gets its token in every step. When one finds no free
 block, the youngest running sequence gives its blocks back and waits to be recomputed; so the oldest always goes on,
 and since every admitted sequence fits the pool alone, all come to their end.
+
+Sequences forked from a running one run beside it at once, or wait at their place in the order where the batch is full.
+The beams of a search run all or not at all: they come to their places together, and when one has to give its blocks
+back the whole search begins anew, later. A search that outgrows the pool even when it is alone cannot go on.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
 
+from mindserve_engine.native.beam import BeamSearch
 from mindserve_engine.native.kv_cache import KvCache
 from mindserve_engine.native.sequence import Sequence
 
@@ -25,9 +31,11 @@ class Scheduler:
         self.waiting: deque[Sequence] = deque()
         """In order of arrival; preempted ones are the oldest."""
         self.running: list[Sequence] = []
-        """In order of arrival."""
+        """In the order they were started; those of one request stand together."""
         self.preempted: list[Sequence] = []
-        """Those that the last ``schedule`` sent back to wait."""
+        """Those that lost their blocks in the last ``schedule``; beams do not come back."""
+        self.outgrown: list[BeamSearch] = []
+        """Searches that the last ``schedule`` gave up for want of blocks. Their sequences are gone."""
         self.num_preemptions = 0
         self._kv_cache = kv_cache
         self._max_step_tokens = max_step_tokens
@@ -37,8 +45,16 @@ class Scheduler:
         """Queue a new sequence; it must fit the pool when it is alone."""
         self.waiting.append(sequence)
 
+    def fork(self, parent: Sequence, child: Sequence) -> None:
+        """Let a running sequence's ``child`` run beside it on the same blocks, or wait where there is no place."""
+        if child.search is None and self._num_places() >= self._max_batch_size:
+            self._queue(child)
+        else:
+            self._kv_cache.fork(parent, child)
+            self.running.insert(self.running.index(parent) + 1, child)
+
     def schedule(self) -> Schedule:
-        """The work of the next step; empty only when nothing runs or waits."""
+        """The work of the next step; empty only when nothing runs or waits or what ran was given up."""
         self._make_room()
         work: Schedule = {}
         budget = self._max_step_tokens
@@ -56,28 +72,57 @@ class Scheduler:
         else:
             self.waiting.remove(sequence)
 
+    def of_request(self, request_number: int) -> list[Sequence]:
+        """Its sequences that have not ended, running ones first."""
+        return [one for one in itertools.chain(self.running, self.waiting) if one.request_number == request_number]
+
     def _make_room(self) -> None:
         """A slot for the newest token of every decoding sequence, at the cost of the youngest where there is none."""
-        self.preempted = []
+        self.preempted, self.outgrown = [], []
         for sequence in list(self.running):
             while sequence.block_ids and not self._kv_cache.grow(sequence):
-                self._preempt(self.running.pop())
+                self._preempt()
 
-    def _preempt(self, sequence: Sequence) -> None:
-        self._kv_cache.close(sequence)
-        self.waiting.appendleft(sequence)
-        self.preempted.append(sequence)
+    def _preempt(self) -> None:
+        """Take the blocks of the last running sequence, or of all beams of its search."""
+        last = self.running[-1]
+        search = last.search
+        victims = [last] if search is None else [one for one in self.running if one.search is search]
+        del self.running[-len(victims) :]
+        for victim in victims:
+            self._kv_cache.close(victim)
+        self.preempted += victims
         self.num_preemptions += 1
+        if search is None:
+            self._queue(last)
+        elif self.running:
+            self._queue(victims[0].restarted())
+        else:
+            self.outgrown.append(search)
+
+    def _queue(self, sequence: Sequence) -> None:
+        """Let one that has run before wait, ahead of all that came after it."""
+        place = sum(1 for _ in itertools.takewhile(lambda one: one.order < sequence.order, self.waiting))
+        self.waiting.insert(place, sequence)
+
+    def _num_places(self) -> int:
+        """Places of the batch that are taken or promised to the beams of a search that has begun."""
+        searches = {sequence.search for sequence in self.running} - {None}
+        num_alone = sum(sequence.search is None for sequence in self.running)
+        return num_alone + sum(search.width for search in searches if search is not None)
 
     def _admit(self, work: Schedule, budget: int) -> None:
         """Start waiting sequences while there is budget, a place in the batch, and room for all their tokens."""
-        while self.waiting and budget and len(self.running) < self._max_batch_size:
-            # blocks kept back for what already runs: without them a newcomer is preempted again at once
-            num_spare = 1 + self._kv_cache.pool.num_blocks // 100 if self.running else 0
+        num_places = self._max_batch_size - self._num_places()
+        while self.waiting and budget:
             sequence = self.waiting[0]
-            if not self._kv_cache.open(sequence, num_spare=num_spare):
+            width = 1 if sequence.search is None else sequence.search.width
+            # blocks kept back for what already runs: without them a newcomer is preempted again at once
+            num_spare = width + self._kv_cache.pool.num_blocks // 100 if self.running else 0
+            if width > num_places or not self._kv_cache.open(sequence, num_spare=num_spare):
                 break
             self.waiting.popleft()
             self.running.append(sequence)
+            num_places -= width
             work[sequence] = min(sequence.num_remaining, budget)
             budget -= work[sequence]

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from mindserve_engine.types import FinishReason, GenerationRequest
+from mindserve_engine.types import FinishReason, GenerationRequest, TokenLogprobs
+
+if TYPE_CHECKING:
+    from mindserve_engine.native.beam import BeamSearch
 
 
 @dataclass(slots=True, eq=False)
@@ -12,7 +17,9 @@ class Sequence:
     """Mutable state of one sequence. Created waiting; the scheduler moves it between waiting and running."""
 
     sequence_id: int
-    """Unique in the engine process, ascending in order of arrival."""
+    """Unique in the engine process."""
+    request_number: int
+    """Ascending in order of arrival."""
     request: GenerationRequest
     arrived: float
     """Monotonic seconds, taken when the request was admitted."""
@@ -33,6 +40,14 @@ class Sequence:
     """Blocks, from the first, that the prefix cache has been told about."""
     num_cached_tokens: int | None = None
     """Prompt tokens taken from the prefix cache when it first ran; ``None`` before that."""
+    search: BeamSearch | None = None
+    """Beams of one request share it and live in lockstep."""
+    beam_score: float = 0.0
+    """Sum of the tokens' log-probabilities after penalties, of a beam."""
+    cumulative_logprob: float = 0.0
+    """Sum of the tokens' log-probabilities, as far as they were reported."""
+    logprobs: list[TokenLogprobs] = field(default_factory=list)
+    """Of a beam's tokens, where the request wants them: a beam is told of only at its end."""
     last_token_at: float = 0.0
     """Monotonic seconds of the last token; the arrival before the first one."""
     work_began_at: float | None = None
@@ -51,10 +66,36 @@ class Sequence:
         """Tokens still to be run through the model before the next one can be drawn; at least 1."""
         return len(self.token_ids) - self.num_computed
 
+    @property
+    def num_draws(self) -> int:
+        """Tokens to be drawn after the sequence's last one: as many as there will be sequences when a prompt that
+        several of them share has been computed."""
+        return 1 if self.output_token_ids or self.search is not None else self.request.num_sequences
+
+    @property
+    def order(self) -> tuple[int, int]:
+        """Who is served first: order of arrival, and within a request the sequence's age."""
+        return self.request_number, self.sequence_id
+
     def append(self, token_id: int) -> None:
         """Add a generated token."""
         self.token_ids.append(token_id)
         self.output_token_ids.append(token_id)
+
+    def continue_beam(self, token_id: int, score: float, logprobs: TokenLogprobs | None) -> None:
+        """Add a beam's next token; ``score`` is the beam's with it."""
+        self.append(token_id)
+        self.beam_score = score
+        if logprobs is not None:
+            self.logprobs.append(logprobs)
+
+    def fork(self, sequence_id: int, *, index: int) -> Sequence:
+        """A sequence with the same past and, as yet, no blocks."""
+        child = copy.copy(self)
+        child.sequence_id, child.index = sequence_id, index
+        child.token_ids, child.output_token_ids = list(self.token_ids), list(self.output_token_ids)
+        child.block_ids, child.block_hashes, child.logprobs = [], list(self.block_hashes), list(self.logprobs)
+        return child
 
     def finish_reason(self, eos_token_ids: tuple[int, ...], max_context: int) -> FinishReason | None:
         """Why the sequence ends with its last token, if it does."""
@@ -66,3 +107,17 @@ class Sequence:
         if len(self.output_token_ids) >= request.max_tokens or len(self.token_ids) >= max_context:
             return FinishReason.LENGTH
         return None
+
+    def restarted(self) -> Sequence:
+        """The sequence as it was before it first ran, the first of its search again."""
+        assert self.search is not None
+        self.search.restart()
+        return Sequence(
+            sequence_id=self.sequence_id,
+            request_number=self.request_number,
+            request=self.request,
+            arrived=self.arrived,
+            cache_key=self.cache_key,
+            search=self.search,
+            num_cached_tokens=self.num_cached_tokens,
+        )

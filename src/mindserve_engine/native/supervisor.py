@@ -98,9 +98,9 @@ class Supervisor:
         else:
             self._check_heartbeat()
 
-    def _abort(self, request_id: str) -> None:
+    def _abort(self, request_id: str, index: int | None) -> None:
         if self._child is not None and request_id in self.ledger:
-            self._child.send(Abort(request_id))
+            self._child.send(Abort(request_id, index))
 
     def _receive(self, message: FromCore) -> None:
         self._heard_at = time.monotonic()

@@ -32,6 +32,8 @@ class Add(msgspec.Struct, frozen=True, array_like=True, tag="add"):
 
 class Abort(msgspec.Struct, frozen=True, array_like=True, tag="abort"):
     request_id: str
+    index: int | None = None
+    """One sequence of the request; ``None``: the request."""
 
 
 class Close(msgspec.Struct, frozen=True, array_like=True, tag="close"):

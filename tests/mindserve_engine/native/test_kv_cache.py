@@ -8,7 +8,7 @@ from mindserve_engine.native.sequence import Sequence
 
 
 def opened(cache: KvCache, prompt: list[int], cache_key: bytes = b"") -> Sequence:
-    sequence = Sequence(sequence_id=0, request=ask("r", prompt), arrived=0.0, cache_key=cache_key)
+    sequence = Sequence(sequence_id=0, request_number=0, request=ask("r", prompt), arrived=0.0, cache_key=cache_key)
     assert cache.open(sequence, num_spare=0)
     return sequence
 
@@ -78,7 +78,7 @@ def test_a_block_is_added_when_the_last_one_is_full_and_not_before() -> None:
 def test_refused_opening_changes_nothing() -> None:
     cache = make_cache(num_blocks=2)
     computed(cache, [1, 2, 3])
-    sequence = Sequence(sequence_id=1, request=ask("r", [1, 2, 3]), arrived=0.0)
+    sequence = Sequence(sequence_id=1, request_number=1, request=ask("r", [1, 2, 3]), arrived=0.0)
     assert not cache.open(sequence, num_spare=1)
     assert (sequence.block_ids, cache.pool.num_free, cache.num_query_tokens) == ([], 2, 3)
     cache.pool.check([])

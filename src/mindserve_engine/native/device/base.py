@@ -101,6 +101,9 @@ class Device(Protocol):
     def write_kv(self, key: Tensor, value: Tensor, cache: LayerCache, batch: DeviceBatch) -> None:
         """[T, KV, D] each into the slots of the batch."""
 
+    def copy_blocks(self, cache: LayerCache, pairs: list[tuple[int, int]]) -> None:
+        """Copy whole blocks, (from, to) each: all are read before any is written. Destinations are unique."""
+
     def attention(
         self, query: Tensor, key: Tensor, value: Tensor, cache: LayerCache, batch: DeviceBatch, spec: AttentionSpec
     ) -> Tensor:

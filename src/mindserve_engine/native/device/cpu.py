@@ -124,6 +124,10 @@ class CpuDevice:
         both = torch.cat([key, value]).view(-1, head_dim)
         cache.view(-1, head_dim).index_copy_(0, rows, both)
 
+    def copy_blocks(self, cache: Tensor, pairs: list[tuple[int, int]]) -> None:
+        sources, destinations = torch.tensor(pairs, dtype=torch.int64).unbind(1)
+        cache.index_copy_(1, destinations, cache.index_select(1, sources))
+
     def attention(
         self, query: Tensor, key: Tensor, value: Tensor, cache: Tensor, batch: DeviceBatch, spec: AttentionSpec
     ) -> Tensor:

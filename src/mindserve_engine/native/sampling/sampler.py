@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from torch import Tensor
 
-from mindserve_engine.native.batch import Sampled, SampleRow
+from mindserve_engine.native.batch import Candidate, Sampled, SampleRow
+from mindserve_engine.native.sampling.candidates import best_candidates
 from mindserve_engine.native.sampling.draw import DrawRows, draw
+from mindserve_engine.native.sampling.logprobs import Logprobs
 from mindserve_engine.native.sampling.penalties import TokenHistory, has_penalties, penalise
 from mindserve_engine.native.sampling.random_stream import uniform
+
+_NOT_FINITE = "the model's output is not finite (NaN or infinity)"
 
 
 class Sampler:
@@ -21,24 +27,46 @@ class Sampler:
         if not rows:
             return []
         logits = logits.float()
-        penalised = [(line, row, self._history(row)) for line, row in enumerate(rows) if has_penalties(row.params)]
-        if penalised:
-            penalise(logits, penalised)
+        logprobs = Logprobs(logits, rows)
+        beams = self._candidates(logits, rows)
+        self._penalise(logits, rows)
         best = logits.max(dim=-1)
         finite = best.values.isfinite().tolist()
         tokens: list[int] = best.indices.tolist()
         drawn = [line for line, row in enumerate(rows) if row.params.temperature > 0 and finite[line]]
+        drawn = [line for line in drawn if line not in beams]
         if drawn:
             chosen = draw(_draw_rows(logits, best.values, rows, drawn))
             for line, token in zip(drawn, chosen, strict=True):
                 tokens[line] = token
-        return [
-            Sampled(token) if ok else Sampled(0, failure="the model's output is not finite (NaN or infinity)")
-            for token, ok in zip(tokens, finite, strict=True)
+        results = [
+            Sampled(token, logprobs=report) if ok else Sampled(0, failure=_NOT_FINITE)
+            for token, ok, report in zip(tokens, finite, logprobs.report(tokens), strict=True)
         ]
+        for line, candidates in beams.items():
+            results[line] = replace(results[line], candidates=candidates)
+        return results
 
     def forget(self, sequence_id: int) -> None:
         self._histories.pop(sequence_id, None)
+
+    def _candidates(self, logits: Tensor, rows: list[SampleRow]) -> dict[int, tuple[Candidate, ...]]:
+        """Of the rows of beams, by line."""
+        lines = [line for line, row in enumerate(rows) if row.num_candidates]
+        if not lines:
+            return {}
+        beams = [rows[line] for line in lines]
+        histories = [self._history(row) if has_penalties(row.params) else None for row in beams]
+        return dict(zip(lines, best_candidates(logits[lines], beams, histories), strict=True))
+
+    def _penalise(self, logits: Tensor, rows: list[SampleRow]) -> None:
+        penalised = [
+            (line, row, self._history(row))
+            for line, row in enumerate(rows)
+            if has_penalties(row.params) and not row.num_candidates
+        ]
+        if penalised:
+            penalise(logits, penalised)
 
     def _history(self, row: SampleRow) -> TokenHistory:
         history = self._histories.get(row.sequence_id)

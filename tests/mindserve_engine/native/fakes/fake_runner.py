@@ -6,7 +6,8 @@ model finds keys and values. A wrong table, a block given to two sequences or a 
 
 from __future__ import annotations
 
-from mindserve_engine.native.batch import Sampled, StepBatch
+from mindserve_engine.native.batch import Candidate, Sampled, SampleRow, StepBatch
+from mindserve_engine.types import TokenLogprobs
 
 VOCAB_SIZE = 1000
 NUM_GENERATED = 900
@@ -18,14 +19,14 @@ def next_state(states: list[int], token_id: int) -> int:
     return (sum(states) * 2654435761 + len(states) * 97 + token_id * 7919 + 12345) % 1_000_003
 
 
-def reference(prompt: list[int], num_tokens: int) -> list[int]:
-    """What a model that never forgets and never shares generates."""
+def reference(prompt: list[int], num_tokens: int, index: int = 0) -> list[int]:
+    """What a model that never forgets and never shares generates as a request's sequence ``index``."""
     states: list[int] = []
     for token_id in prompt:
         states.append(next_state(states, token_id))
     output: list[int] = []
     while len(output) < num_tokens:
-        output.append(states[-1] % NUM_GENERATED)
+        output.append((states[-1] + index) % NUM_GENERATED)
         states.append(next_state(states, output[-1]))
     return output
 
@@ -43,8 +44,8 @@ class FakeRunner:
         """Sequence ids whose logits are NaN."""
         self.error: Exception | None = None
         self._states: list[int | None] = [None] * (num_blocks * block_size)
-        self._next_positions: dict[int, int] = {}
-        """Of the sequences that were sampled and not yet forgotten: a sampler that must not be asked twice."""
+        self._next_positions: dict[int, tuple[int, int]] = {}
+        """Position and index last sampled, of the sequences that were sampled and not yet forgotten: a sampler that must not be asked twice."""
 
     @property
     def remembered(self) -> set[int]:
@@ -56,17 +57,33 @@ class FakeRunner:
         if self.error is not None:
             raise self.error
         self._check(batch)
-        rows = {sample.row: sample for sample in batch.samples}
         begin, results = 0, []
         for row, end in enumerate(batch.query_ends):
             state = self._run_row(batch, row, begin, end)
             begin = end
-            if row in rows:
-                sequence_id, position = rows[row].sequence_id, rows[row].position
-                assert self._next_positions.get(sequence_id, position) == position, "a position was sampled twice"
-                self._next_positions[sequence_id] = position + 1
-                results.append(Sampled(state % NUM_GENERATED, self.failures.get(sequence_id)))
+            for sample in batch.samples:
+                if sample.row == row:
+                    results.append(self._sample(sample, state))
         return results
+
+    def copy_blocks(self, pairs: list[tuple[int, int]]) -> None:
+        size, before = self.block_size, list(self._states)
+        assert len({destination for _, destination in pairs}) == len(pairs), "a block is copied to twice"
+        for source, destination in pairs:
+            self._states[destination * size : (destination + 1) * size] = before[source * size : (source + 1) * size]
+
+    def _sample(self, sample: SampleRow, state: int) -> Sampled:
+        sequence_id, position = sample.sequence_id, sample.position
+        last = self._next_positions.get(sequence_id, (position, sample.index - 1))
+        assert last < (position, sample.index), "a position was sampled twice"
+        self._next_positions[sequence_id] = (position, sample.index)
+        candidates = tuple(
+            Candidate((state + 7 * rank) % NUM_GENERATED, -0.5 - rank * (1 + state % 13), -0.5)
+            for rank in range(sample.num_candidates)
+        )
+        logprob = None if sample.num_logprobs is None else TokenLogprobs(-(state % 7) / 8, [], [])
+        token_id = (state + sample.index) % NUM_GENERATED
+        return Sampled(token_id, self.failures.get(sequence_id), logprob, candidates)
 
     def forget(self, sequence_id: int) -> None:
         self._next_positions.pop(sequence_id, None)
@@ -94,7 +111,7 @@ class FakeRunner:
         assert num_tokens == len(batch.positions) == len(batch.slots) == batch.query_ends[-1] > 0
         assert len(batch.query_ends) == len(batch.kv_lengths) == len(batch.block_tables)
         assert len(set(batch.slots)) == num_tokens, "two tokens share a slot"
-        assert [sample.row for sample in batch.samples] == sorted({sample.row for sample in batch.samples})
+        assert [sample.row for sample in batch.samples] == sorted(sample.row for sample in batch.samples)
         for sample in batch.samples:
             assert sample.position == len(sample.output_token_ids)
             last = (sample.prompt_token_ids + sample.output_token_ids)[-1]

@@ -1,0 +1,36 @@
+"""The best continuations of beams."""
+
+from __future__ import annotations
+
+import itertools
+
+from torch import Tensor
+
+from mindserve_engine.native.batch import Candidate, SampleRow
+from mindserve_engine.native.sampling.logprobs import log_softmax
+from mindserve_engine.native.sampling.penalties import TokenHistory, penalise
+
+
+def best_candidates(
+    logits: Tensor, rows: list[SampleRow], histories: list[TokenHistory | None]
+) -> list[tuple[Candidate, ...]]:
+    """For each of ``rows`` (``logits`` [S, V], before penalties) its ``num_candidates`` best continuations.
+
+    Penalties are applied to log-probabilities, as transformers does in beam search; ``histories`` of rows that have
+    none are ``None``."""
+    own = log_softmax(logits)
+    scores = own.clone()
+    penalised = [
+        (line, row, history)
+        for line, (row, history) in enumerate(zip(rows, histories, strict=True))
+        if history is not None
+    ]
+    if penalised:
+        penalise(scores, penalised)
+    width = min(max(row.num_candidates for row in rows), scores.shape[1])
+    best = scores.topk(width, dim=-1)
+    found = zip(best.indices.tolist(), best.values.tolist(), own.gather(1, best.indices).tolist(), strict=True)
+    return [
+        tuple(itertools.starmap(Candidate, zip(ids[: row.num_candidates], values, logprobs, strict=False)))
+        for row, (ids, values, logprobs) in zip(rows, found, strict=True)
+    ]
