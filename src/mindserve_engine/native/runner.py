@@ -125,7 +125,7 @@ def _describe(facts: ModelFacts, model: Model, device: Device, budget: KvBudget,
         device=device.name,
         weights=model.weights_name,
         capabilities=frozenset({Capability.PARALLEL_SAMPLING, Capability.BEAM_SEARCH, Capability.LOGPROBS}),
-        max_batch_size=options.max_batch_size,
+        max_batch_size=min(options.max_batch_size, options.max_step_tokens),
     )
 
 

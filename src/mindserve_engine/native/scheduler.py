@@ -39,7 +39,8 @@ class Scheduler:
         self.num_preemptions = 0
         self._kv_cache = kv_cache
         self._max_step_tokens = max_step_tokens
-        self._max_batch_size = max_batch_size
+        self._max_batch_size = min(max_batch_size, max_step_tokens)
+        """Everybody who runs gets a token in every step."""
 
     def add(self, sequence: Sequence) -> None:
         """Queue a new sequence; it must fit the pool when it is alone."""

@@ -11,7 +11,7 @@ from mindserve_engine.types import EngineStats, FinishReason, SequenceEvent
 
 
 def opened(ledger: Ledger, *names: str, prompt: int = 4) -> list[NativeGeneration]:
-    return [ledger.open(ask(name, [1] * prompt), lambda request_id: None, 4) for name in names]
+    return [ledger.open(ask(name, [1] * prompt), lambda request_id, index: None, 4) for name in names]
 
 
 def event(name: str, finish_reason: FinishReason | None = None) -> SequenceEvent:

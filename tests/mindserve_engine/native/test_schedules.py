@@ -25,15 +25,16 @@ SIZES = st.fixed_dictionaries(
 
 def check_output(bench: Bench, request: GenerationRequest, *, finished: bool) -> None:
     """What was generated is what the model alone would have generated, as far as it went."""
-    events = bench.events[request.request_id]
-    output = bench.output(request.request_id)
     context = bench.runner.num_blocks * bench.runner.block_size
     length = min(request.max_tokens, context - len(request.prompt_token_ids))
-    assert output == reference(request.prompt_token_ids, length)[: len(output)]
-    assert [event.finish_reason for event in events[:-1]] == [None] * len(events[:-1])
-    if finished:
-        assert len(output) == length
-        assert events[-1].finish_reason is FinishReason.LENGTH
+    for index in range(request.num_sequences):
+        events = bench.of_sequence(request.request_id, index)
+        output = bench.output(request.request_id, index)
+        assert output == reference(request.prompt_token_ids, length, index)[: len(output)]
+        assert [event.finish_reason for event in events[:-1]] == [None] * len(events[:-1])
+        if finished:
+            assert len(output) == length
+            assert events[-1].finish_reason is FinishReason.LENGTH
 
 
 class Traffic(RuleBasedStateMachine):
@@ -54,7 +55,8 @@ class Traffic(RuleBasedStateMachine):
         rest = length - len(start)
         prompt = start + data.draw(st.lists(PROMPT_TOKENS, min_size=rest, max_size=rest))
         self.prompts.append(prompt)
-        request = ask(str(self.num_requests), prompt, data.draw(st.integers(1, 20)))
+        num_sequences = data.draw(st.sampled_from([1, 1, 2, 7]))
+        request = ask(str(self.num_requests), prompt, data.draw(st.integers(1, 20)), num_sequences=num_sequences)
         self.num_requests += 1
         self.live[request.request_id] = request
         self.bench.add(request)
@@ -67,7 +69,8 @@ class Traffic(RuleBasedStateMachine):
                 self.bench.step()
                 for request_id in list(self.live):
                     events = self.bench.events[request_id]
-                    if events and events[-1].finish_reason:
+                    num_ended = sum(event.finish_reason is not None for event in events)
+                    if num_ended == self.live[request_id].num_sequences:
                         check_output(self.bench, self.live.pop(request_id), finished=True)
 
     @precondition(lambda self: self.live)
@@ -81,7 +84,8 @@ class Traffic(RuleBasedStateMachine):
     @invariant()
     def every_live_request_is_known(self) -> None:
         stats = self.bench.loop.stats()
-        assert stats.num_running + stats.num_waiting == len(self.live)
+        most = sum(request.num_sequences for request in self.live.values())
+        assert len(self.live) <= stats.num_running + stats.num_waiting <= most
 
     def teardown(self) -> None:
         if hasattr(self, "live"):

@@ -31,6 +31,14 @@ def reference(prompt: list[int], num_tokens: int, index: int = 0) -> list[int]:
     return output
 
 
+def beam_candidates(state: int, num_candidates: int) -> list[tuple[int, float]]:
+    """Token and log-probability of the best continuations after the state, best first; no two states have ties."""
+    return [
+        ((state + 7 * rank) % NUM_GENERATED, -0.5 - rank * (1 + state % 13) / 4 - (state % 99_991) / 1e6)
+        for rank in range(num_candidates)
+    ]
+
+
 class FakeRunner:
     """Implements ``batch.Runner`` and checks everything ``StepBatch`` promises."""
 
@@ -45,7 +53,8 @@ class FakeRunner:
         self.error: Exception | None = None
         self._states: list[int | None] = [None] * (num_blocks * block_size)
         self._next_positions: dict[int, tuple[int, int]] = {}
-        """Position and index last sampled, of the sequences that were sampled and not yet forgotten: a sampler that must not be asked twice."""
+        """Position and index last sampled, of the sequences that were not forgotten since: a sampler that must not be
+        asked twice."""
 
     @property
     def remembered(self) -> set[int]:
@@ -61,9 +70,7 @@ class FakeRunner:
         for row, end in enumerate(batch.query_ends):
             state = self._run_row(batch, row, begin, end)
             begin = end
-            for sample in batch.samples:
-                if sample.row == row:
-                    results.append(self._sample(sample, state))
+            results += [self._sample(sample, state) for sample in batch.samples if sample.row == row]
         return results
 
     def copy_blocks(self, pairs: list[tuple[int, int]]) -> None:
@@ -78,8 +85,7 @@ class FakeRunner:
         assert last < (position, sample.index), "a position was sampled twice"
         self._next_positions[sequence_id] = (position, sample.index)
         candidates = tuple(
-            Candidate((state + 7 * rank) % NUM_GENERATED, -0.5 - rank * (1 + state % 13), -0.5)
-            for rank in range(sample.num_candidates)
+            Candidate(token_id, score, -0.5) for token_id, score in beam_candidates(state, sample.num_candidates)
         )
         logprob = None if sample.num_logprobs is None else TokenLogprobs(-(state % 7) / 8, [], [])
         token_id = (state + sample.index) % NUM_GENERATED

@@ -74,7 +74,7 @@ class Bench:
         work = self._decide()
         assert list(work) == self._scheduler.running
         assert len(work) <= self.options.max_batch_size
-        assert min(work.values()) >= 1
+        assert min(work.values(), default=1) >= 1
         assert sum(work.values()) <= self.options.max_step_tokens
         return work
 
@@ -90,8 +90,11 @@ class Bench:
         """Why requests failed, by their ids."""
         return {name: events[-1].failure for name, events in self.events.items() if events and events[-1].failure}
 
-    def output(self, request_id: str) -> list[int]:
-        return [token_id for event in self.events[request_id] for token_id in event.token_ids]
+    def output(self, request_id: str, index: int = 0) -> list[int]:
+        return [token_id for event in self.of_sequence(request_id, index) for token_id in event.token_ids]
+
+    def of_sequence(self, request_id: str, index: int = 0) -> list[SequenceEvent]:
+        return [event for event in self.events[request_id] if event.index == index]
 
 
 def ask(request_id: str, prompt: list[int], max_tokens: int = 8, **fields: object) -> GenerationRequest:
