@@ -33,16 +33,29 @@ class Driver:
         self.tokens: dict[str, list[int]] = {}
         self.num_cached: dict[str, int] = {}
         self.failures: dict[str, str] = {}
+        self.events: dict[str, list[SequenceEvent]] = {}
 
-    def add(self, request_id: str, prompt: list[int], num_tokens: int, sampling: SamplingParams = GREEDY) -> None:
+    def add(
+        self,
+        request_id: str,
+        prompt: list[int],
+        num_tokens: int,
+        sampling: SamplingParams = GREEDY,
+        *,
+        ignore_eos: bool = True,
+        **fields: Any,
+    ) -> None:
+        """``fields``: others of ``GenerationRequest``."""
         request = GenerationRequest(
             request_id=request_id,
             prompt_token_ids=prompt,
             max_tokens=num_tokens,
             sampling=sampling,
-            ignore_eos=True,
+            ignore_eos=ignore_eos,
+            **fields,
         )
         self.tokens[request_id] = []
+        self.events[request_id] = []
         self.loop.add(request, arrived=0.0)
 
     def step(self) -> None:
@@ -55,7 +68,15 @@ class Driver:
         self.loop.check()
         return self.tokens
 
+    def sequences(self, request_id: str) -> list[list[SequenceEvent]]:
+        """The events of each sequence of a request."""
+        events = self.events[request_id]
+        return [
+            [event for event in events if event.index == index] for index in sorted({event.index for event in events})
+        ]
+
     def _keep(self, event: SequenceEvent) -> None:
+        self.events[event.request_id].append(event)
         self.tokens[event.request_id] += event.token_ids
         self.num_cached[event.request_id] = event.num_cached_tokens
         if event.failure is not None:
