@@ -30,6 +30,11 @@ _DEFAULT_CONTEXT: Final = 4096
 """For models that know no limit of their own."""
 
 
+_CAPABILITIES: Final = frozenset(
+    {Capability.PARALLEL_SAMPLING, Capability.BEAM_SEARCH, Capability.LOGPROBS, Capability.LORA}
+)
+
+
 @dataclass(frozen=True, slots=True)
 class LoadedModel:
     runner: Runner
@@ -124,7 +129,8 @@ def _describe(facts: ModelFacts, model: Model, device: Device, budget: KvBudget,
         num_blocks=budget.num_blocks,
         device=device.name,
         weights=model.weights_name,
-        capabilities=frozenset({Capability.PARALLEL_SAMPLING, Capability.BEAM_SEARCH, Capability.LOGPROBS}),
+        capabilities=_CAPABILITIES,
+        adapters=tuple(options.adapters),
         max_batch_size=min(options.max_batch_size, options.max_step_tokens),
     )
 

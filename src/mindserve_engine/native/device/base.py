@@ -44,6 +44,8 @@ class DeviceBatch:
     """[T] int64."""
     last_rows: Tensor
     """[S] int64: rows of [T] whose successors are sampled, in the order of ``StepBatch.samples``."""
+    adapter_rows: dict[str, Tensor]
+    """[n] int64 rows of [T] by LoRA adapter."""
     plan: Any
     """What the device worked out for attention and cache writes; its own affair."""
 

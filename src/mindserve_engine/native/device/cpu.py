@@ -25,6 +25,7 @@ from mindserve_engine.native.device.cpu_linear import (
     PlainLinear,
 )
 from mindserve_engine.native.device.cpu_plan import CpuPlan, plan_step
+from mindserve_engine.native.lora.rows import rows_by_adapter
 from mindserve_engine.native.weights.quantised import Int4Weight, Int8Weight, LinearWeight, widen
 
 
@@ -76,6 +77,7 @@ class CpuDevice:
             token_ids=torch.tensor(batch.token_ids, dtype=torch.int64),
             positions=torch.tensor(batch.positions, dtype=torch.int64),
             last_rows=torch.tensor([ends[sample.row] - 1 for sample in batch.samples], dtype=torch.int64),
+            adapter_rows=rows_by_adapter(batch, self.torch_device),
             plan=plan_step(batch, self._block_size),
         )
 

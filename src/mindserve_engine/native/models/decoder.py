@@ -12,6 +12,7 @@ from torch.nn import functional
 from transformers import PretrainedConfig
 
 from mindserve_engine.native.device.base import AttentionSpec, Device, DeviceBatch, LayerCache, Linear
+from mindserve_engine.native.lora.linear import AdapterBank
 from mindserve_engine.native.models.base import CacheShape
 from mindserve_engine.native.models.head import RefinedHead
 from mindserve_engine.native.models.rope import RotaryTable
@@ -89,6 +90,7 @@ class Decoder:
         *,
         dtype: torch.dtype,
         max_positions: int,
+        adapters: AdapterBank,
         progress: Callable[[float], None],
     ) -> None:
         self.dtype = dtype
@@ -104,7 +106,8 @@ class Decoder:
             dtype=dtype,
             divisors=source.rope_divisors,
         )
-        loader = _Loader(shape, source, device, dtype)
+        self._active = adapters.active
+        loader = _Loader(shape, source, device, dtype, adapters)
         self._embedding = loader.embedding()
         self._layers = []
         for number in range(shape.num_layers):
@@ -115,6 +118,7 @@ class Decoder:
         progress(1.0)
 
     def logits(self, batch: DeviceBatch, caches: list[LayerCache]) -> Tensor:
+        self._active.rows = batch.adapter_rows
         factors = self._device.rotary_factors(*self._rotary.at(batch.positions))
         residual = functional.embedding(batch.token_ids, self._embedding)
         first = self._layers[0]
@@ -150,7 +154,10 @@ class Decoder:
 class _Loader:
     """Builds layers from named tensors."""
 
-    def __init__(self, shape: DecoderShape, source: WeightSource, device: Device, dtype: torch.dtype) -> None:
+    def __init__(
+        self, shape: DecoderShape, source: WeightSource, device: Device, dtype: torch.dtype, adapters: AdapterBank
+    ) -> None:
+        self._adapters = adapters
         self._shape = shape
         self._source = source
         self._device = device
@@ -193,7 +200,9 @@ class _Loader:
         bias = None
         if any(f"{prefix}{name}.bias" in self._source for name in parts):
             bias = torch.cat([self._source.tensor(f"{prefix}{name}.bias", (n,)) for name, n in parts.items()])
-        return self._device.linear(weights[0] if len(weights) == 1 else concatenate(weights), bias, self._dtype)
+        weight = weights[0] if len(weights) == 1 else concatenate(weights)
+        base = self._device.linear(weight, bias, self._dtype)
+        return self._adapters.adapt(base, {prefix + name: outputs for name, outputs in parts.items()}, inputs)
 
     def _qk_norm(self, prefix: str) -> Tensor | None:
         if f"{prefix}q_norm.weight" not in self._source:

@@ -22,6 +22,7 @@ from transformers.utils import logging as transformers_logging
 from mindserve_engine.interface import EngineError
 from mindserve_engine.native.batch import StepBatch
 from mindserve_engine.native.device.base import AttentionSpec, Device, DeviceBatch, LayerCache
+from mindserve_engine.native.lora.linear import ActiveAdapters, AdapterBank
 from mindserve_engine.native.models.base import CacheShape
 from mindserve_engine.native.models.facts import ModelFacts
 from mindserve_engine.options import EngineOptions
@@ -57,7 +58,10 @@ class _Recording:
 class TransformersModel:
     """Implements ``Model``. ``cache_shapes`` are known once ``record`` has run."""
 
-    def __init__(self, module: Any, device: Device, attention_name: str, dtype: torch.dtype) -> None:
+    def __init__(
+        self, module: Any, device: Device, attention_name: str, dtype: torch.dtype, active: ActiveAdapters
+    ) -> None:
+        self._active = active
         self.dtype = dtype
         self.weights_name = str(dtype).removeprefix("torch.")
         self.cache_shapes: tuple[CacheShape, ...] = ()
@@ -71,10 +75,12 @@ class TransformersModel:
 
     def logits(self, batch: DeviceBatch, caches: list[LayerCache]) -> Tensor:
         self._step = _Step(batch, caches)
+        self._active.rows = batch.adapter_rows
         try:
             return self._forward(batch.token_ids, batch.positions, batch.last_rows)
         finally:
             self._step = None
+            self._active.rows = {}
 
     def reference_logits(self, token_ids: Tensor) -> Tensor:
         """[T, vocabulary] by the model's own attention, for the check at load."""
@@ -148,7 +154,13 @@ def _record(
 
 
 def load_generic(
-    facts: ModelFacts, options: EngineOptions, device: Device, *, dtype: torch.dtype, progress: Callable[[float], None]
+    facts: ModelFacts,
+    options: EngineOptions,
+    device: Device,
+    *,
+    dtype: torch.dtype,
+    adapters: AdapterBank,
+    progress: Callable[[float], None],
 ) -> TransformersModel:
     """Raises ``EngineError`` when the model cannot be run over the paged cache."""
     refuse = _refusal(facts)
@@ -157,7 +169,8 @@ def load_generic(
         raise refuse(f"it has layers of type {', '.join(sorted(unknown))}")
     module = _load_module(facts, options, dtype)
     progress(_WEIGHTS_SHARE)
-    model = TransformersModel(module, device, f"mindserve_paged_{id(module)}", dtype)
+    adapters.adapt_modules(module)
+    model = TransformersModel(module, device, f"mindserve_paged_{id(module)}", dtype, adapters.active)
     token_ids = torch.arange(_CHECK_TOKENS) * 37 % facts.config.vocab_size
     reference = model.reference_logits(token_ids)
     recording = model.record(token_ids)

@@ -8,6 +8,8 @@ import torch
 
 from mindserve_engine.interface import EngineError
 from mindserve_engine.native.device.base import Device
+from mindserve_engine.native.lora.adapter import read_adapter
+from mindserve_engine.native.lora.linear import AdapterBank
 from mindserve_engine.native.models.base import Model
 from mindserve_engine.native.models.decoder import Decoder, is_lean
 from mindserve_engine.native.models.facts import ModelFacts, first_line
@@ -32,14 +34,42 @@ def load_model(
     if options.dtype == "int4" and not is_lean(facts.config):
         raise EngineError(f"{facts.path}: dtype int4 is not available for architecture '{facts.config.model_type}'")
     dtype = DTYPES.get(options.dtype, torch.bfloat16)
+    adapters = AdapterBank(
+        [read_adapter(name, path) for name, path in options.adapters.items()], dtype=dtype, device=device.torch_device
+    )
+    model = _build(
+        facts, options, device, dtype=dtype, max_positions=max_positions, adapters=adapters, progress=progress
+    )
+    adapters.check_all_taken()
+    return model
+
+
+def _build(
+    facts: ModelFacts,
+    options: EngineOptions,
+    device: Device,
+    *,
+    dtype: torch.dtype,
+    max_positions: int,
+    adapters: AdapterBank,
+    progress: Progress,
+) -> Model:
     try:
         if not is_lean(facts.config):
             # Here: transformers' model classes take two seconds to import, and the lean decoder needs none of them.
             from mindserve_engine.native.models.generic import load_generic
 
-            return load_generic(facts, options, device, dtype=dtype, progress=progress)
+            return load_generic(facts, options, device, dtype=dtype, adapters=adapters, progress=progress)
         source = _open_source(facts, options.dtype, dtype)
-        return Decoder(facts.config, source, device, dtype=dtype, max_positions=max_positions, progress=progress)
+        return Decoder(
+            facts.config,
+            source,
+            device,
+            dtype=dtype,
+            max_positions=max_positions,
+            adapters=adapters,
+            progress=progress,
+        )
     except EngineError:
         raise
     except Exception as error:  # a broken file can make any library below raise anything

@@ -1,0 +1,105 @@
+"""Adapters as they stand on disk, in PEFT's format."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+
+from mindserve_engine.interface import EngineError
+from mindserve_engine.native.models.facts import first_line
+
+_PREFIX: Final = "base_model.model."
+_FACTORS: Final = (".lora_A.weight", ".lora_B.weight")
+_UNSUPPORTED: Final = {
+    "use_dora": "DoRA",
+    "lora_bias": "biases of its own (lora_bias)",
+    "modules_to_save": "whole modules of its own (modules_to_save)",
+    "trainable_token_indices": "token embeddings of its own",
+    "target_parameters": "parameters that are no linear layers",
+    "layer_replication": "replicated layers",
+    "use_qalora": "QA-LoRA",
+    "use_bdlora": "BD-LoRA",
+    "alora_invocation_tokens": "activated LoRA",
+    "arrow_config": "Arrow routing",
+}
+"""Settings of PEFT's config that change the arithmetic, and what they are called."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoraPair:
+    """What one linear layer gains: ``x @ down.T @ up.T``."""
+
+    down: Tensor
+    """[rank, in] float32."""
+    up: Tensor
+    """[out, rank] float32, the scale included."""
+
+
+@dataclass(frozen=True, slots=True)
+class Adapter:
+    name: str
+    path: Path
+    pairs: dict[str, LoraPair]
+    """By the layer's full name in the model, without ``.weight``."""
+
+
+def read_adapter(name: str, path: Path) -> Adapter:
+    """Raises ``EngineError`` with one line that names the adapter."""
+    # Here: it takes seconds to import, and few servers have adapters.
+    from peft import LoraConfig, PeftConfig
+    from peft.utils.save_and_load import load_peft_weights
+
+    if not (path / "adapter_config.json").is_file():
+        raise _fault(name, path, "there is no adapter_config.json")
+    if not (path / "adapter_model.safetensors").is_file():
+        raise _fault(name, path, "there is no adapter_model.safetensors")
+    try:
+        config = PeftConfig.from_pretrained(str(path), local_files_only=True)
+        weights = load_peft_weights(str(path), device="cpu", local_files_only=True)
+    except Exception as error:  # a broken file can make the libraries below raise anything
+        raise _fault(name, path, f"it cannot be read ({first_line(error)})") from error
+    if not isinstance(config, LoraConfig):
+        raise _fault(name, path, f"it is of type {config.peft_type}, not LORA")
+    used = [feature for setting, feature in _UNSUPPORTED.items() if getattr(config, setting, None)]
+    if config.bias != "none":
+        used.append(f"biases (bias={config.bias})")
+    if used:
+        raise _fault(name, path, f"it uses {', '.join(used)}, which this engine does not apply")
+    return Adapter(name, path, _pairs(name, path, config, weights))
+
+
+def _pairs(name: str, path: Path, config: Any, weights: dict[str, Tensor]) -> dict[str, LoraPair]:
+    strange = [key for key in weights if not key.endswith(_FACTORS)]
+    if strange:
+        raise _fault(name, path, f"its tensor {strange[0]} belongs to no linear layer")
+    layers = sorted({key.removesuffix(_FACTORS[0]).removesuffix(_FACTORS[1]) for key in weights})
+    pairs = {}
+    for layer in layers:
+        factors = [weights.get(layer + factor) for factor in _FACTORS]
+        down, up = factors
+        if down is None or up is None or down.dim() != 2 or up.dim() != 2 or down.shape[0] != up.shape[1]:
+            raise _fault(name, path, f"the factors of {layer} are missing or do not fit each other")
+        module = layer.removeprefix(_PREFIX)
+        scale = _scale(config, module, rank=down.shape[0])
+        pairs[module] = LoraPair(down.to(torch.float32), up.to(torch.float32) * scale)
+        if not (pairs[module].down.isfinite().all() and pairs[module].up.isfinite().all()):
+            raise _fault(name, path, f"{layer} holds NaN or infinity")
+    if not pairs:
+        raise _fault(name, path, "it holds no weights")
+    return pairs
+
+
+def _scale(config: Any, module: str, *, rank: int) -> float:
+    from peft.utils.other import get_pattern_key
+
+    alpha = config.alpha_pattern.get(get_pattern_key(config.alpha_pattern.keys(), module), config.lora_alpha)
+    return float(alpha / math.sqrt(rank) if config.use_rslora else alpha / rank)
+
+
+def _fault(name: str, path: Path, reason: str) -> EngineError:
+    return EngineError(f"LoRA adapter '{name}' ({path}): {reason}")
