@@ -4,20 +4,28 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from typing import Final
 
 from mindserve_engine.admission import check_request
 from mindserve_engine.interface import Engine, EngineError, EngineUnavailable, QueueFull, RequestInvalid
 from mindserve_engine.options import EngineOptions
-from mindserve_engine.scripted.generation import ScriptedGeneration, make_plan
+from mindserve_engine.scripted.generation import ScriptedGeneration
+from mindserve_engine.scripted.plan import make_plan
 from mindserve_engine.scripted.script import Reply, Script, load_script
 from mindserve_engine.scripted.vocabulary import Vocabulary
 from mindserve_engine.types import (
+    Capability,
     EngineHealth,
     EngineInfo,
     EngineState,
     EngineStats,
     GenerationRequest,
 )
+
+_CAPABILITIES: Final = frozenset(
+    {Capability.PARALLEL_SAMPLING, Capability.BEAM_SEARCH, Capability.LOGPROBS, Capability.LORA}
+)
+"""Adapters by name only: what they say is the script's affair."""
 
 
 def create(options: EngineOptions) -> Engine:
@@ -152,4 +160,7 @@ def _engine_info(script: Script, vocabulary: Vocabulary, options: EngineOptions)
         eos_token_ids=vocabulary.eos_token_ids,
         device="none",
         weights="script",
+        max_batch_size=options.max_batch_size,
+        capabilities=_CAPABILITIES,
+        adapters=tuple(options.adapters),
     )

@@ -1,48 +1,17 @@
-"""One scripted request: what it will generate, decided when it is admitted, and its replay."""
+"""One scripted request: the replay of its plan."""
 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+
+import msgspec
 
 from mindserve_engine.interface import GenerationFailed
-from mindserve_engine.scripted.script import Finish, Reply, figure_at
-from mindserve_engine.scripted.vocabulary import Vocabulary
-from mindserve_engine.types import FinishReason, GenerationRequest, SequenceEvent, TokenTiming
-
-
-@dataclass(slots=True, frozen=True)
-class Plan:
-    """Everything that will be generated for one request."""
-
-    request_id: str
-    reply: Reply
-    token_ids: list[int]
-    """The reply's tokens; longer plans start over."""
-    num_tokens: int
-    finish_reason: FinishReason
-    num_prompt_tokens: int
-
-
-def make_plan(request: GenerationRequest, reply: Reply, vocabulary: Vocabulary, max_context: int) -> Plan:
-    """Apply the request's limits and stop tokens to the reply."""
-    token_ids = [vocabulary.id_of(piece) for piece in reply.pieces]
-    limit = min(request.max_tokens, max_context - len(request.prompt_token_ids))
-    endless = reply.repeat or (reply.finish is Finish.EOS and request.ignore_eos)
-    if reply.finish is Finish.EOS and not endless:
-        token_ids.append(vocabulary.turn_end_id)
-    num_tokens, finish_reason = limit, FinishReason.LENGTH
-    if not endless and len(token_ids) <= limit:
-        num_tokens = len(token_ids)
-        finish_reason = FinishReason.STOP_TOKEN if reply.finish is Finish.STOP else FinishReason(reply.finish)
-    stop_token_ids = frozenset(request.stop_token_ids)
-    for position, token_id in enumerate(token_ids[:num_tokens]):
-        if token_id in stop_token_ids and token_id != vocabulary.turn_end_id:
-            num_tokens, finish_reason = position + 1, FinishReason.STOP_TOKEN
-            break
-    num_prompt_tokens = len(request.prompt_token_ids) if reply.prompt_tokens is None else reply.prompt_tokens
-    return Plan(request.request_id, reply, token_ids, num_tokens, finish_reason, num_prompt_tokens)
+from mindserve_engine.scripted.plan import Plan, SequencePlan
+from mindserve_engine.scripted.script import figure_at
+from mindserve_engine.types import SequenceEvent
 
 
 class ScriptedGeneration:
@@ -51,15 +20,18 @@ class ScriptedGeneration:
     def __init__(
         self, plan: Plan, *, on_end: Callable[[ScriptedGeneration], None], on_crash: Callable[[], None]
     ) -> None:
-        self.request_id = plan.request_id
+        self.request_id = plan.request.request_id
         self.seated = False
         """Whether it has a place in the batch."""
         self.num_cached_tokens = plan.reply.cached_tokens
         self._plan = plan
-        self._timings = _timings(plan.reply)
         self._on_end = on_end
         self._on_crash = on_crash
-        self._num_generated = 0
+        self._open = dict(enumerate(plan.sequences))
+        """Sequences that go on, by index."""
+        self._events: deque[SequenceEvent] = deque()
+        """Of the last step, not yet consumed."""
+        self._num_steps = 0
         self._ended = False
         self._failure: str | None = None
         self._due: float | None = None
@@ -69,16 +41,25 @@ class ScriptedGeneration:
         return self
 
     async def __anext__(self) -> SequenceEvent:
-        if not self._ended:
+        while not self._events and not self._ended:
             await self._until_due()
+            if not self._ended:
+                self._step()
         if self._failure is not None:
             failure, self._failure = self._failure, None
             raise GenerationFailed(failure)
-        if self._ended:
+        if not self._events:
             raise StopAsyncIteration
-        return self._next_event()
+        return self._events.popleft()
+
+    def stop(self, index: int) -> None:
+        self._open.pop(index, None)
+        self._events = deque(event for event in self._events if event.index != index)
+        if not self._open:
+            self._end()
 
     def abort(self) -> None:
+        self._events.clear()
         self._end()
 
     def sit_down(self) -> None:
@@ -96,7 +77,7 @@ class ScriptedGeneration:
         """Wait for a place in the batch, for the next token's time, or for the end."""
         while not self.seated and not self._ended:
             await self._sleep(None)
-        reply, position = self._plan.reply, self._num_generated
+        reply, position = self._plan.reply, self._num_steps
         if position == reply.crash_after:
             self._on_crash()
         elif position == reply.fail_after:
@@ -127,38 +108,52 @@ class ScriptedGeneration:
         if self._wake is not None and not self._wake.done():
             self._wake.set_result(None)
 
-    def _next_event(self) -> SequenceEvent:
-        plan, position = self._plan, self._num_generated
+    def _step(self) -> None:
+        """One token for every open sequence; beams are told of when all have ended, each in one event."""
+        position = self._num_steps
+        self._num_steps = position + 1
+        if position == self._plan.reply.fail_sequence_after and 0 in self._open:
+            self._events.append(self._bare_event(0, failure="the script says so"))
+            del self._open[0]
+        if self._plan.request.beam_width:
+            if self._num_steps == max(sequence.num_tokens for sequence in self._plan.sequences):
+                self._events += [
+                    self._event(index, sequence, 0, sequence.num_tokens) for index, sequence in self._open.items()
+                ]
+                self._open.clear()
+        else:
+            self._step_each(position)
+        if not self._open:
+            self._end()
+
+    def _step_each(self, position: int) -> None:
+        for index, sequence in list(self._open.items()):
+            self._events.append(self._event(index, sequence, position, position + 1))
+            if position + 1 == sequence.num_tokens:
+                del self._open[index]
+
+    def _event(self, index: int, sequence: SequencePlan, start: int, end: int) -> SequenceEvent:
+        """Tokens ``start:end`` of a sequence."""
+        request = self._plan.request
+        num_top, is_end = request.num_logprobs, end == sequence.num_tokens
+        ranked = is_end and (request.num_sequences > 1 or request.beam_width > 0)
+        return msgspec.structs.replace(
+            self._bare_event(index),
+            token_ids=[sequence.token_at(position) for position in range(start, end)],
+            timings=[sequence.timing_at(position) for position in range(start, end)],
+            finish_reason=sequence.finish_reason if is_end else None,
+            logprobs=[] if num_top is None else [sequence.logprobs_at(p, num_top) for p in range(start, end)],
+            cumulative_logprob=sequence.cumulative_logprob if ranked else None,
+        )
+
+    def _bare_event(self, index: int, *, failure: str | None = None) -> SequenceEvent:
+        plan = self._plan
         num_prompt, num_cached = plan.num_prompt_tokens, self.num_cached_tokens
-        if position == plan.reply.fail_sequence_after:
-            self._end()
-            failure = "the script says so"
-            return SequenceEvent(plan.request_id, 0, [], [], None, num_prompt, num_cached, failure)
-        self._num_generated = position + 1
-        finish_reason = None
-        if self._num_generated == plan.num_tokens:
-            finish_reason = plan.finish_reason
-            self._end()
-        token_id = plan.token_ids[position % len(plan.token_ids)]
-        timing = self._timings[min(position, len(self._timings) - 1)]
-        return SequenceEvent(plan.request_id, 0, [token_id], [timing], finish_reason, num_prompt, num_cached)
+        return SequenceEvent(plan.request.request_id, index, [], [], None, num_prompt, num_cached, failure)
 
     def _end(self) -> None:
         if not self._ended:
             self._ended = True
+            self._open.clear()
             self._wake_up()
             self._on_end(self)
-
-
-def _timings(reply: Reply) -> list[TokenTiming]:
-    """The figures of each token; the last entry holds for all later ones."""
-    figures = (reply.queue_wait_us, reply.batch_size, reply.step_ms)
-    length = max(len(values) if isinstance(values, list) else 1 for values in figures)
-    return [
-        TokenTiming(
-            figure_at(reply.queue_wait_us, position),
-            figure_at(reply.batch_size, position),
-            figure_at(reply.step_ms, position),
-        )
-        for position in range(length)
-    ]

@@ -30,6 +30,8 @@ Count = Annotated[int, msgspec.Meta(ge=0)]
 Duration = Annotated[float, msgspec.Meta(ge=0)]
 Counts = Count | Annotated[list[Count], msgspec.Meta(min_length=1)]
 Durations = Duration | Annotated[list[Duration], msgspec.Meta(min_length=1)]
+Logprob = Annotated[float, msgspec.Meta(le=0)]
+Logprobs = Logprob | Annotated[list[Logprob], msgspec.Meta(min_length=1)]
 
 
 class ScriptError(EngineError):
@@ -45,18 +47,10 @@ class Finish(StrEnum):
     """The last piece is taken for one of the request's stop tokens."""
 
 
-class Reply(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, dict=True):
-    """One answer. Of ``match``, ``contains`` and ``default`` exactly one is given.
+class Voice(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, dict=True):
+    """What one sequence says. Lists of figures have one entry per token; when they are shorter, their last entry holds
+    for the rest."""
 
-    The first reply that fits the prompt is used; the default one when no other fits. Lists of figures have one entry
-    per token; when they are shorter, their last entry holds for the rest.
-    """
-
-    match: str | None = None
-    """A regular expression, searched in the decoded prompt (special tokens included)."""
-    contains: str | None = None
-    """Text the decoded prompt contains."""
-    default: bool = False
     pieces: Annotated[list[str], msgspec.Meta(min_length=1)]
     """Each entry is one token. ``!!binary`` entries may be parts of a character; here their bytes are escaped as
     Python's ``surrogateescape`` does."""
@@ -67,19 +61,35 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     queue_wait_us: Counts = 0
     batch_size: Counts = 1
     step_ms: Durations = 0.0
+    logprobs: Logprobs = 0.0
+
+
+class Reply(Voice, frozen=True, kw_only=True, forbid_unknown_fields=True, dict=True):
+    """One answer. Of ``match``, ``contains`` and ``default`` exactly one is given.
+
+    The first reply that fits the prompt is used; the default one when no other fits.
+    """
+
+    match: str | None = None
+    """A regular expression, searched in the decoded prompt (special tokens included)."""
+    contains: str | None = None
+    """Text the decoded prompt contains."""
+    default: bool = False
+    others: list[Voice] = []
+    """What the request's further sequences say; the first one says the reply's own pieces."""
     prompt_tokens: Count | None = None
     """Reported instead of the prompt's real number of tokens."""
     cached_tokens: Count = 0
     delay_ms: Durations = 0.0
-    """Real time that passes before each token; 0 is as fast as it is consumed."""
+    """Real time that passes before each step; 0 is as fast as it is consumed. A step gives every sequence a token."""
     fail_after: Count | None = None
-    """The engine gives the request up after so many tokens (``GenerationFailed``)."""
+    """The engine gives the request up after so many steps (``GenerationFailed``)."""
     fail_sequence_after: Count | None = None
-    """The sequence fails alone after so many tokens (``SequenceEvent.failure``)."""
+    """The first sequence fails alone after so many steps (``SequenceEvent.failure``)."""
     hang_after: Count | None = None
-    """Nothing more comes after so many tokens, until the request is aborted."""
+    """Nothing more comes after so many steps, until the request is aborted."""
     crash_after: Count | None = None
-    """The whole engine dies after so many tokens: every request fails, and it comes back after ``restart_ms``."""
+    """The whole engine dies after so many steps: every request fails, and it comes back after ``restart_ms``."""
 
     @cached_property
     def pattern(self) -> re.Pattern[str]:
@@ -166,12 +176,19 @@ def _reply_faults(reply: Reply) -> Iterator[str]:
         _ = reply.pattern
     except re.error as error:
         yield f"match: not a regular expression: {error}"
-    if any(not piece for piece in reply.pieces):
+    yield from _voice_faults(reply, ("queue_wait_us", "batch_size", "step_ms", "logprobs", "delay_ms"))
+    for number, voice in enumerate(reply.others):
+        for fault in _voice_faults(voice, ("queue_wait_us", "batch_size", "step_ms", "logprobs")):
+            yield f"others[{number}]: {fault}"
+
+
+def _voice_faults(voice: Voice, names: tuple[str, ...]) -> Iterator[str]:
+    if any(not piece for piece in voice.pieces):
         yield "pieces: a piece is empty"
-    num_tokens = len(reply.pieces) + (reply.finish is Finish.EOS)
-    for name in ("queue_wait_us", "batch_size", "step_ms", "delay_ms"):
-        figures = getattr(reply, name)
-        if isinstance(figures, list) and len(figures) > num_tokens and not reply.repeat:
+    num_tokens = len(voice.pieces) + (voice.finish is Finish.EOS)
+    for name in names:
+        figures = getattr(voice, name)
+        if isinstance(figures, list) and len(figures) > num_tokens and not voice.repeat:
             yield f"{name}: {len(figures)} values for {num_tokens} tokens"
 
 

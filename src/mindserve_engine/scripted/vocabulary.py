@@ -23,8 +23,9 @@ class Vocabulary:
         self.tokens += [token.encode() for token in SPECIAL_TOKENS]
         self._ids = {token: token_id for token_id, token in enumerate(self.tokens)}
         for reply in script.replies:
-            for piece in reply.pieces:
-                self._add(piece.encode("utf-8", "surrogateescape"))
+            for voice in (reply, *reply.others):
+                for piece in voice.pieces:
+                    self._add(piece.encode("utf-8", "surrogateescape"))
         self.turn_end_id: int = self._ids[TURN_END.encode()]
         self.eos_token_ids = (self.turn_end_id, self._ids[END_OF_TEXT.encode()])
 

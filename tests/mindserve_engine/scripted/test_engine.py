@@ -95,7 +95,7 @@ async def test_refusals(tmp_path: Path) -> None:
     with pytest.raises(RequestInvalid, match="no reply of the script fits"):
         await engine.admit(request("ho"))
     with pytest.raises(RequestInvalid, match="num_sequences"):
-        await engine.admit(request(num_sequences=2))
+        await engine.admit(request(num_sequences=0))
     await engine.admit(request())
     with pytest.raises(RequestInvalid, match="in use"):
         await engine.admit(request())
