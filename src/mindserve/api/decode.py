@@ -14,9 +14,9 @@ import msgspec
 
 from mindserve.api._generated.models import ChatCompletionRequest
 from mindserve.api.contract import chat_request_expectations
-from mindserve.api.expectation import MISSING, Path, shown, value_at
+from mindserve.api.expectation import MISSING, Path, value_at
 from mindserve.api.nesting import exceeds_depth
-from mindserve.errors import RefusalKind, RequestRefused, field_path
+from mindserve.errors import RefusalKind, RequestRefused, field_path, shown
 
 MAX_INTEGER_DIGITS: Final = 20
 """As many as 2^64-1 has, the largest bound of the contract; longer ones are refused, not expanded (1e999999999)."""
