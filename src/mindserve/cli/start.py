@@ -20,7 +20,7 @@ from mindserve.cli.sockets import bind_all
 from mindserve.cli.tls import tls_contexts
 from mindserve.config.listen import listen_addresses
 from mindserve.config.load import LoadedConfig
-from mindserve.config.lower import serve_settings
+from mindserve.config.lower import log_settings, serve_settings
 from mindserve.config.paths import model_path
 from mindserve.observe.logs import set_up_logging
 
@@ -52,10 +52,9 @@ def _weights(loaded: LoadedConfig, console: Console) -> Path:
 
 
 def _set_up_logs(loaded: LoadedConfig, typed_level: str | None) -> None:
-    log = loaded.config.log_config
-    level = typed_level or log.dynamic_log_level or "info"
-    set_up_logging(level="WARNING" if level.upper() == "WARN" else level)
-    if not log.access_log_enabled:
+    log = log_settings(loaded, typed_level)
+    set_up_logging(level=log.level)
+    if not log.requests:
         logging.getLogger(observed.__name__).setLevel(logging.WARNING)
 
 

@@ -24,6 +24,15 @@ class Dialect(enum.StrEnum):
     OPENAI = "openai"
 
 
+class LogSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What is logged."""
+
+    level: str = "INFO"
+    """Least level, as the standard library names it [dynamicLogLevel]."""
+    requests: bool = True
+    """One line per finished request [accessLogEnabled]."""
+
+
 class ServeSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Limits and choices of the front end. Counts are inclusive; ``None`` means: no own limit, take the engine's."""
 
@@ -60,7 +69,7 @@ class ServeSettings(msgspec.Struct, frozen=True, kw_only=True):
     heartbeat_s: float | None = None
     """Silence after which a stream gets an SSE comment [streamHeartbeat]; ``None``: never."""
     max_connections: int = 1000
-    """Connections served at a time [maxLinkNum]."""
+    """Connections that may be open beside those that wait [maxLinkNum]."""
     max_waiting: int = 2000
     """Requests that may wait for the engine; one more is refused [maxQueueSize]."""
     tokenizer_workers: int = 8

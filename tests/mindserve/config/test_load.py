@@ -91,7 +91,8 @@ def test_relative_paths_start_above_a_folder_called_conf(tmp_path: Path) -> None
             {"BackendConfig": {"ModelDeployConfig": {"maxSeqLen": 100, "maxInputTokenLen": 100}}},
             "maxInputTokenLen 100 is lowered to 99",
         ),
-        (schedule(maxBatchSize=300, maxPrefillTokens=256), "maxBatchSize 300 is lowered to 256"),
+        (schedule(maxBatchSize=300, maxPrefillTokens=256), "maxBatchSize 300 is lowered to 256, maxPrefillTokens"),
+        ({"ServerConfig": {"maxLinkNum": 30}}, "maxBatchSize 200 is lowered to 30, maxLinkNum"),
         (model(plugin_params='{"plugin_type": "mtp, prefix_cache"}'), "no effect here: mtp"),
     ],
 )
