@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
+import httpx2
 import pytest
 
 from mindserve.config.settings import Dialect, ServeSettings
@@ -218,11 +219,37 @@ async def test_endless_heads_take_no_memory_and_are_told(live: Live, kind: str) 
         await eventually(lambda: is_idle(live))
 
 
+@pytest.mark.parametrize("in_chunks", [False, True])
+async def test_a_client_that_sends_too_much_learns_why(model: Model, *, in_chunks: bool) -> None:
+    """Common clients send everything before they read anything."""
+
+    async def pieces() -> AsyncIterator[bytes]:
+        for _ in range(200):
+            yield b" " * 100_000
+
+    settings = ServeSettings(model_name=MODEL, max_request_bytes=100_000)
+    async with running(model, settings) as live, httpx2.AsyncClient(base_url=live.url, timeout=30) as client:
+        content = pieces() if in_chunks else b" " * 20_000_000
+        response = await client.post("/v1/chat/completions", content=content)
+        assert (response.status_code, response.json()["error_type"]) == (413, "Request Entity Too Large")
+        await eventually(lambda: is_idle(live))
+
+
+async def test_a_client_that_goes_on_after_its_refusal_is_cut_off_in_time(model: Model) -> None:
+    settings = ServeSettings(model_name=MODEL, max_request_bytes=1000, keep_alive_s=1)
+    async with running(model, settings) as live, connected(live) as peer:
+        await peer.send(b"POST %s HTTP/1.1\r\nContent-Length: 100000000\r\n\r\n" % CHAT)
+        assert (await peer.answer())[0] == 413
+        with suppress(ConnectionError):
+            while not peer.writer.transport.is_closing():
+                await peer.send(b"x")
+
+
 async def test_trailers_do_not_become_headers(live: Live) -> None:
     head, body = post(HELLO)
     chunked = head.replace(b"Content-Length: %d" % len(body), b"Transfer-Encoding: chunked")
     async with connected(live) as peer:
-        await peer.send(chunked, b"%x\r\n%s\r\n0\r\nContent-Type: text/plain\r\n\r\n" % (len(body), body))
+        await peer.send(chunked + b"%x\r\n%s\r\n0\r\nContent-Type: text/plain\r\n\r\n" % (len(body), body))
         assert (await peer.answer())[0] == 200
 
 

@@ -5,6 +5,7 @@ What differs from uvicorn's own:
 - a wish to upgrade the protocol is ignored (RFC 9110, 7.8): the request is answered over HTTP/1.1, its body included;
 - a request head must be complete in size (431) and in time (the connection closes);
 - what is not HTTP, and connections beyond the limit, are refused in the words of the API's dialect;
+- a client that is refused while it sends may send on for a while, so that it sees why;
 - HTTP/1.0 knows no chunks: there the end of the connection is the end of an answer whose length is not known before.
 """
 
@@ -31,9 +32,6 @@ _LOG: Final = logging.getLogger(__name__)
 
 MAX_HEAD_BYTES: Final = 64 * 1024
 """Of the request line and the header fields together; of the trailer fields likewise."""
-
-LINGER_S: Final = 2.0
-"""How long a refused client may go on sending before the connection is cut: cut at once, it might never see why."""
 
 RETRY_AFTER_CROWD_S: Final = 1
 
@@ -67,7 +65,10 @@ class PlaneProtocol(HttpToolsProtocol):
         self._in_head = False
         self._num_field_bytes = 0
         """Received since the connection last brought something other than more fields of the same head or trailer."""
-        self._refused = False
+        self._is_deaf = False
+        """What comes is dropped."""
+        self._lingers = False
+        """Nothing more is sent; the client is waited for."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # narrowed by uvicorn
         super().connection_made(transport)
@@ -78,7 +79,7 @@ class PlaneProtocol(HttpToolsProtocol):
         self._unset_keepalive_if_required()
 
     def data_received(self, data: bytes) -> None:
-        if self._refused:
+        if self._is_deaf:
             return
         self._num_field_bytes += len(data)
         try:
@@ -155,6 +156,7 @@ class PlaneProtocol(HttpToolsProtocol):
             super().on_message_complete()
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        cycle.transport = _AnswerTransport(self, cycle)
         super()._start_asgi_task(cycle, _unchunked(app, cycle) if cycle.scope["http_version"] == "1.0" else app)
 
     def _start_clock(self) -> None:
@@ -165,13 +167,12 @@ class PlaneProtocol(HttpToolsProtocol):
     def _refuse(self, refusal: RequestRefused) -> None:
         """Read no more of this connection, tell why where that is possible, and close it."""
         _LOG.info("a connection was refused", extra=fields(reason=refusal.kind.value))
-        self._refused = True
+        self._is_deaf = True
         cycle = self.cycle
         is_answering = cycle is not None and not cycle.response_complete
         if is_answering and not cycle.more_body:
             cycle.keep_alive = False  # the requests before this one are whole and get their answers
             return
-        self._unset_keepalive_if_required()
         if is_answering:
             cycle.disconnected = True  # its body will never be whole
             cycle.message_event.set()
@@ -179,15 +180,26 @@ class PlaneProtocol(HttpToolsProtocol):
             self.transport.close()
             return
         self.transport.write(self._refusal_bytes(refusal))
-        self._linger()
+        self.linger()
 
-    def _linger(self) -> None:
-        """Close as soon as the client does. What it still sends is dropped; were it left unread, the connection would
-        be reset, and with it what was written."""
+    def linger(self) -> None:
+        """Close when the client does, or its time is over. What it still sends is dropped: left unread, it would make
+        the system reset the connection, and the client would lose what it was told."""
+        self._is_deaf = self._lingers = True
         self.flow.resume_reading()
         if self.transport.can_write_eof():
             self.transport.write_eof()
-        self.timeout_keep_alive_task = self.loop.call_later(LINGER_S, self.timeout_keep_alive_handler)
+        self._start_clock()
+
+    def on_response_complete(self) -> None:
+        if not self._lingers:
+            super().on_response_complete()
+
+    def shutdown(self) -> None:
+        if self._lingers:
+            self.transport.close()
+        else:
+            super().shutdown()
 
     def _refusal_bytes(self, refusal: RequestRefused) -> bytes:
         wire = self._dialect.error(refusal)
@@ -203,6 +215,23 @@ class PlaneProtocol(HttpToolsProtocol):
         lines += [f"{name.decode()}: {value.decode()}" for name, value in self.server_state.default_headers]
         lines += [f"{name}: {value}" for name, value in headers.items()]
         return "\r\n".join([*lines, "", ""]).encode() + body
+
+
+class _AnswerTransport(asyncio.Transport):
+    """The transport as an answer uses it: closing it does not cut off a client that is still sending its request."""
+
+    def __init__(self, protocol: PlaneProtocol, cycle: RequestResponseCycle) -> None:
+        super().__init__()
+        self._protocol = protocol
+        self._cycle = cycle
+        self.write = protocol.transport.write  # type: ignore[method-assign]  # once per token: no call in between
+        self.is_closing = protocol.transport.is_closing  # type: ignore[method-assign]
+
+    def close(self) -> None:
+        if self._cycle.response_complete and self._cycle.more_body and not self.is_closing():
+            self._protocol.linger()
+        else:
+            self._protocol.transport.close()
 
 
 def _malformed(reason: str) -> RequestRefused:
