@@ -9,6 +9,7 @@ import socket
 import ssl
 import subprocess
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -191,6 +192,38 @@ def test_a_second_signal_does_not_wait(serve: Serve, script: Script, tmp_path: P
         code, errors = served.end()
     assert code == 128 + signal.SIGTERM
     assert "Traceback" not in errors
+
+
+STUCK_TEMPLATE = (
+    "{% for message in messages %}{% if message.content == 'stuck' %}"
+    "{% for outer in range(99999) %}{% for inner in range(99999) %}{% endfor %}{% endfor %}"
+    "{% endif %}{{ message.role }}: {{ message.content }}\n{% endfor %}"
+)
+
+
+@pytest.mark.parametrize(("drain_timeout_s", "num_signals", "code"), [(1, 1, 0), (3600, 2, 128 + signal.SIGTERM)])
+def test_a_prompt_that_takes_minutes_does_not_hold_up_the_end(
+    serve: Serve, script: Script, tmp_path: Path, drain_timeout_s: int, num_signals: int, code: int
+) -> None:
+    path = script({"chat_template": STUCK_TEMPLATE})
+    config = config_file(tmp_path, path, drainTimeout=drain_timeout_s, tokenizerTimeout=300, tokenizerProcessNumber=1)
+    served = serve("--config", config, "--port", 0)
+    stuck = chat(messages=[{"role": "user", "content": "stuck"}])
+    with ThreadPoolExecutor() as pool:
+        asked = pool.submit(httpx2.post, f"{served.url}/v1/chat/completions", json=stuck, timeout=60)
+        while 'request_received_total{model_name="script"} 1.0' not in httpx2.get(f"{served.url}/metrics").text:
+            continue
+        for _ in range(num_signals):
+            served.process.send_signal(signal.SIGTERM)
+            if num_signals > 1:
+                until_draining(served.url)
+                num_signals = 1
+        ended, errors = served.end()
+        assert (ended, "Traceback" in errors) == (code, False)
+        if drain_timeout_s == 1:
+            assert (asked.result().status_code, "shut down" in asked.result().text) == (500, True)
+        else:
+            assert asked.exception() is not None
 
 
 def free_ports(count: int) -> list[int]:
