@@ -19,6 +19,7 @@ CHAT = b"/v1/chat/completions"
 HEALTH = b"GET /health HTTP/1.1\r\nHost: t\r\n\r\n"
 H2C = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAoAAAAAIAAAAA\r\n"
 HEAD_LIMIT = 65536
+_TURNS = 8
 
 
 class Peer:
@@ -28,11 +29,12 @@ class Peer:
         self.reader, self.writer = reader, writer
 
     async def send(self, *packets: bytes) -> None:
-        """Each is in the server's hands before the next is sent, as far as a client can see to that."""
+        """Each is read by the server before the next is sent: both share one event loop, which gets some turns."""
         for packet in packets:
             self.writer.write(packet)
             await self.writer.drain()
-            await asyncio.sleep(0.02)  # one packet each: the kernel joins what is written too closely
+            for _ in range(_TURNS):
+                await asyncio.sleep(0)
 
     async def answer(self) -> tuple[int, dict[str, str], bytes]:
         """Status, headers and body of one answer that tells its length, or is chunked."""

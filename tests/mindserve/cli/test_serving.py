@@ -242,7 +242,8 @@ def test_a_config_with_https_client_certificates_and_a_metrics_port(
     friend = root.issue("friend")
     port, metrics_port = free_ports(2)
     tls = {"httpsEnabled": True, "tlsCert": cert.name, "tlsPk": key.name, "tlsCaFile": [root.file.name]}
-    served = serve("--config", config_file(tmp_path, script(), port=port, metricsPort=metrics_port, **tls))
+    limits = {"maxRequestLength": 1}
+    served = serve("--config", config_file(tmp_path, script(), port=port, metricsPort=metrics_port, **tls, **limits))
     assert served.url == f"https://127.0.0.1:{port}"
     context = ssl.create_default_context(cafile=str(root.file))
     with httpx2.Client(verify=context) as stranger, pytest.raises(httpx2.TransportError):
@@ -252,6 +253,8 @@ def test_a_config_with_https_client_certificates_and_a_metrics_port(
         answer = client.post(f"{served.url}/v1/chat/completions", json=chat())
         assert answer.json()["choices"][0]["message"]["content"] == "Hello"
         assert client.get(f"https://127.0.0.1:{metrics_port}/metrics").status_code == 200
+        assert client.post(f"{served.url}/v1/chat/completions", content=b" " * 8_000_000).status_code == 413
+        assert client.get(f"{served.url}/health", headers={"x": "a" * 70_000}).status_code == 431
     served.process.send_signal(signal.SIGTERM)
     assert served.end()[0] == 0
 
