@@ -46,6 +46,10 @@ class RefusalKind(enum.Enum):
     NOT_FOUND = "not_found"
     """No such path."""
     METHOD_NOT_ALLOWED = "method_not_allowed"
+    MALFORMED_HTTP = "malformed_http"
+    """What came is no HTTP/1.1 request; the connection closes."""
+    HEADERS_TOO_LARGE = "headers_too_large"
+    """The request line and the header fields have more bytes than the server reads; the connection closes."""
 
 
 class RequestRefused(MindserveError):

@@ -65,7 +65,7 @@ class ServeSettings(msgspec.Struct, frozen=True, kw_only=True):
     drain_timeout_s: float = 30.0
     """How long running requests may go on after SIGTERM [drainTimeout]."""
     keep_alive_s: int = 75
-    """How long an idle connection stays open [keepAliveTimeout]."""
+    """How long an idle connection stays open, and how long the head of a request may take [keepAliveTimeout]."""
     heartbeat_s: float | None = None
     """Silence after which a stream gets an SSE comment [streamHeartbeat]; ``None``: never."""
     max_connections: int = 1000
