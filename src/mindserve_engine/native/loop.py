@@ -11,6 +11,7 @@ from mindserve_engine.native.batch import Runner
 from mindserve_engine.native.block_pool import BlockPool, PoolCorrupted
 from mindserve_engine.native.execution import Execution, Results
 from mindserve_engine.native.kv_cache import KvCache
+from mindserve_engine.native.pacing import Pacer
 from mindserve_engine.native.scheduler import Schedule, Scheduler
 from mindserve_engine.native.sequence import Sequence
 from mindserve_engine.options import EngineOptions
@@ -38,8 +39,12 @@ class EngineLoop:
         self._execution = Execution(runner)
         self._pool = BlockPool(runner.num_blocks)
         self._kv_cache = KvCache(self._pool, block_size=runner.block_size, prefix_cache=options.prefix_cache)
+        self._pacer = Pacer(options)
         self._scheduler = Scheduler(
-            self._kv_cache, max_batch_size=options.max_batch_size, max_step_tokens=options.max_step_tokens
+            self._kv_cache,
+            self._pacer,
+            max_batch_size=options.max_batch_size,
+            max_step_tokens=options.max_step_tokens,
         )
 
     @property
@@ -67,7 +72,10 @@ class EngineLoop:
         began = self._clock()
         for sequence in schedule:
             sequence.work_began_at = began if sequence.work_began_at is None else sequence.work_began_at
-        return self._take(schedule, self._execution.run(schedule))
+        results = self._execution.run(schedule)
+        ended = self._clock()
+        self._pacer.note(sum(num_tokens for num_tokens in schedule.values() if num_tokens > 1), ended - began)
+        return self._take(schedule, results, ended)
 
     def stats(self) -> EngineStats:
         return EngineStats(
@@ -88,8 +96,8 @@ class EngineLoop:
             raise PoolCorrupted(f"sequences {known} are live, {queued} are scheduled")
         self._pool.check(sequence.block_ids for sequence in self._sequences.values())
 
-    def _take(self, schedule: Schedule, results: Results) -> list[SequenceEvent]:
-        now, batch_size = self._clock(), len(schedule)
+    def _take(self, schedule: Schedule, results: Results, now: float) -> list[SequenceEvent]:
+        batch_size = len(schedule)
         events = []
         for sequence, num_tokens in schedule.items():
             result = results.get(sequence)
