@@ -14,6 +14,7 @@ BASE_URL ?=
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@echo 'With VENV=folder, PIP_ARGS="for pip", ARGS="for mindserve serve or the bench".'
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -33,7 +34,7 @@ dev-env: $(VENV)/.installed-dev ## Make the environment for developing
 model: env ## Fetch the default model into the user's cache
 	$(BIN)/mindserve fetch
 
-serve: env ## Serve the default model on 127.0.0.1:1025 (installs and fetches what is missing)
+serve: env ## Serve the default model on 127.0.0.1:1025; installs and fetches what is missing
 	@exec $(BIN)/mindserve serve $(ARGS)
 
 gen: dev-env ## Generate models, rules, operations and the reference from spec/

@@ -7,20 +7,21 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import socket
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import httpx2
-import uvicorn
 import yaml
 
 from mindserve.api.app import app_of, create_app
 from mindserve.api.server import Server
 from mindserve.chat.tokenizer import ChatTokenizer, load_tokenizer
+from mindserve.cli.planes import Plane, plane_servers
+from mindserve.cli.sockets import bind_all
+from mindserve.config.listen import Listen
 from mindserve.config.settings import ServeSettings
 from mindserve_engine.interface import Engine
 from mindserve_engine.options import EngineOptions
@@ -73,12 +74,6 @@ def numbered_ids(first: int) -> Iterator[str]:
     return (f"endpoint_common_{number}" for number in itertools.count(first))
 
 
-class _TestServer(uvicorn.Server):
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-
 @dataclass(frozen=True)
 class Live:
     """A server that listens."""
@@ -91,34 +86,26 @@ class Live:
 
 @asynccontextmanager
 async def running(
-    model: Model, settings: ServeSettings | None = None, *, start_engine: bool = True
+    model: Model, settings: ServeSettings | None = None, *, start_engine: bool = True, **parts: Any
 ) -> AsyncIterator[Live]:
-    """Serve ``model`` on a free port of the loopback interface until the block ends."""
+    """Serve ``model`` on a free port of the loopback interface until the block ends. ``parts``: see ``make_server``."""
     settings = settings or ServeSettings(model_name=MODEL)
-    server = make_server(model, settings)
+    server = make_server(model, settings, **parts)
     if start_engine:
         await model.engine.start()
-    with socket.socket() as bound:
-        bound.bind(("127.0.0.1", 0))
-        port: int = bound.getsockname()[1]
-        config = uvicorn.Config(
-            app_of(server),
-            http="httptools",
-            ws="none",
-            log_config=None,
-            access_log=False,
-            timeout_keep_alive=settings.keep_alive_s,
-            timeout_graceful_shutdown=2,
-        )
-        web = _TestServer(config)
-        serving = asyncio.create_task(web.serve(sockets=[bound]))
-        try:
-            await eventually(lambda: web.started)
-            yield Live(f"http://127.0.0.1:{port}", port, model.engine, server)
-        finally:
-            web.should_exit = True
-            await serving
-            await model.engine.close()
+    address = Listen(host="127.0.0.1", port=0)
+    (bound,) = bind_all((address,))
+    plane = Plane(address, bound, None)
+    (web,) = plane_servers((plane,), app_of(server), settings)
+    port: int = bound.getsockname()[1]
+    serving = asyncio.create_task(web.serve(sockets=[bound]))
+    try:
+        await web.listening.wait()
+        yield Live(plane.url, port, model.engine, server)
+    finally:
+        web.stop(force=False)
+        await serving
+        await model.engine.close()
 
 
 async def post_chat(live: Live, body: Any) -> httpx2.Response:

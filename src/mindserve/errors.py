@@ -12,7 +12,12 @@ Which status and body each becomes on the wire is decided by ``mindserve.api.dia
 from __future__ import annotations
 
 import enum
+import json
 from collections.abc import Sequence
+from decimal import Decimal
+from typing import Final
+
+_MAX_SHOWN_CHARACTERS: Final = 64
 
 
 class MindserveError(Exception):
@@ -41,6 +46,10 @@ class RefusalKind(enum.Enum):
     NOT_FOUND = "not_found"
     """No such path."""
     METHOD_NOT_ALLOWED = "method_not_allowed"
+    MALFORMED_HTTP = "malformed_http"
+    """What came is no HTTP/1.1 request; the connection closes."""
+    HEADERS_TOO_LARGE = "headers_too_large"
+    """The request line and the header fields have more bytes than the server reads; the connection closes."""
 
 
 class RequestRefused(MindserveError):
@@ -81,3 +90,14 @@ class GenerationTimeout(EngineFault):
 def field_path(location: Sequence[str | int]) -> str:
     """A place in a request or a config as error texts name it: ``("messages", 0, "role")`` is ``messages[0].role``."""
     return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in location).removeprefix(".")
+
+
+def shown(value: object) -> str:
+    """``value`` as error texts show it: JSON, cut when it is long; of lists and objects only what they are."""
+    if isinstance(value, dict):
+        return "an object"
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return f"a list of {len(value)} items" if len(value) != 1 else "a list of 1 item"
+    start = value[: _MAX_SHOWN_CHARACTERS + 1] if isinstance(value, str) else value
+    text = str(value) if isinstance(value, Decimal) else json.dumps(start, ensure_ascii=False)
+    return text if len(text) <= _MAX_SHOWN_CHARACTERS else f"{text[:_MAX_SHOWN_CHARACTERS]}…"

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import uvloop
 
 from tests.serving import Model, scripted_model
 
@@ -22,6 +25,11 @@ REPLIES: list[dict[str, Any]] = [
     {"contains": "emoji", "pieces": ["日本", "語", " ", "👩", "\u200d", "🚀", "!"]},
     {"default": True, "pieces": ["Hello", "!", " How are you?"]},
 ]
+
+
+def pytest_asyncio_loop_factories() -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
+    """Connections behave as their event loop does: here it is the one that serves."""
+    return {"uvloop": uvloop.new_event_loop}
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 from collections.abc import AsyncIterator
 from typing import Any
@@ -103,6 +104,28 @@ async def test_content_type(client: httpx2.AsyncClient, content_type: str | None
     assert response.status_code == status
     if status == 415:
         assert response.json()["error_type"] == "Unsupported Media Type"
+
+
+@pytest.mark.parametrize(
+    ("encodings", "status"),
+    [(["identity"], 200), (["Identity, identity"], 200), (["gzip"], 415), (["identity", "br"], 415)],
+)
+@pytest.mark.parametrize("dialect", Dialect)
+async def test_content_encoding(model: Model, dialect: Dialect, encodings: list[str], status: int) -> None:
+    """What is compressed is refused for that, and not for what its bytes look like."""
+    data = json.dumps(HELLO).encode()
+    content = data if status == 200 else gzip.compress(data)
+    headers = [("content-type", "application/json"), *(("content-encoding", encoding) for encoding in encodings)]
+    settings = ServeSettings(model_name=MODEL, dialect=dialect)
+    async with running(model, settings) as live, httpx2.AsyncClient(base_url=live.url) as client:
+        response = await client.post(CHAT, content=content, headers=headers)
+    assert response.status_code == status
+    if status == 415:
+        error = response.json()
+        text = error["error"] if dialect is Dialect.VLLM else error["error"]["message"]
+        assert "Content-Encoding must be absent or identity" in text
+        assert ",".join(encodings) in text
+        assert response.headers["accept-encoding"] == "identity"
 
 
 async def test_too_large_by_content_length(live: Live) -> None:

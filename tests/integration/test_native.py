@@ -133,3 +133,24 @@ async def test_the_engine_process_is_killed(live: Live, client: httpx2.AsyncClie
     assert live.engine.pids != [pid]
     assert is_idle(live)
     assert 'engine_restarts_total{model_name="m"} 1.0' in (await client.get("/metrics")).text
+
+
+async def test_health_tells_of_an_instance_that_is_missing(folder: Path) -> None:
+    """The others answer, so the server is ready; probes see that it is not whole."""
+    options = EngineOptions(model_path=folder, dtype="float32", num_threads=1, kv_memory_gb=0.05, num_instances=2)
+    engine = NativeEngine(options)
+    async with (
+        running(Model(engine, load_tokenizer(folder))) as live,
+        httpx2.AsyncClient(base_url=live.url, timeout=60) as client,
+    ):
+        assert (await client.get("/health")).json() == {"status": "ready", "reason": ""}
+        os.kill(engine.pids[0], signal.SIGKILL)
+        await eventually(lambda: engine.health().reason != "")
+        for path in ("/health", "/v2/health/ready", "/v2/health/live"):
+            health = await client.get(path)
+            assert health.status_code == 200
+            assert health.json()["status"] == "ready"
+            assert health.json()["reason"].startswith("1 of 2 instances not ready")
+        assert (await client.post(CHAT, json=_ask("hello"))).status_code == 200
+        await eventually(lambda: engine.health().reason == "", timeout_s=60)
+        assert (await client.get("/health")).json() == {"status": "ready", "reason": ""}

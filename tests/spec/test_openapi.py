@@ -24,13 +24,14 @@ OPERATIONS = {
 # Which bodies each status of the POST may have, after the table of the two dialects (D2 to D8).
 VLLM, OPENAI = "ErrorBody", "OpenAIErrorBody"
 ERROR_BODIES = {
-    "400": {OPENAI},
+    "400": {VLLM, OPENAI},
     "404": {VLLM, OPENAI},
     "405": {VLLM, OPENAI},
     "413": {VLLM, OPENAI},
     "415": {VLLM, OPENAI},
     "422": {VLLM},
     "429": {OPENAI},
+    "431": {VLLM, OPENAI},
     "500": {VLLM, OPENAI},
     "503": {VLLM, OPENAI},
 }

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from mindserve.api._generated.models import ChatCompletionRequest, TextPart
-from mindserve.api.expectation import shown
 from mindserve.api.presence import filled, given
 from mindserve.config.settings import ServeSettings
-from mindserve.errors import RefusalKind, RequestRefused
+from mindserve.errors import RefusalKind, RequestRefused, shown
 from mindserve_engine.types import Capability, EngineInfo
 
 

@@ -23,7 +23,7 @@ from mindserve.api.capabilities import check_capabilities, check_model
 from mindserve.api.checks import check_request
 from mindserve.api.connection import watched_client
 from mindserve.api.deadlines import Deadlines
-from mindserve.api.decode import check_content_type, decode_request
+from mindserve.api.decode import check_content_encoding, check_content_type, decode_request
 from mindserve.api.edge import uuid_of
 from mindserve.api.engine_errors import engine_errors
 from mindserve.api.inflight import InFlight
@@ -59,7 +59,7 @@ _ENCODER: Final = msgspec.json.Encoder()
 async def create_chat_completion(request: Request[Any, Any, State]) -> ASGIApp:
     """Answer with a body or a stream of events. Raises ``RequestRefused`` or ``EngineFault`` before any header."""
     server = server_of(request)
-    in_flight = InFlight(uuid_of(request.scope), arrived_at=server.unix_time())
+    in_flight = InFlight(uuid_of(request.scope), arrived_at=server.unix_time(), last_words_s=server.last_words_s)
     async with AsyncExitStack() as resources:
         observation = resources.enter_context(observed(server.metrics, in_flight))
         resources.enter_context(server.lifecycle.in_flight(in_flight))
@@ -67,6 +67,7 @@ async def create_chat_completion(request: Request[Any, Any, State]) -> ASGIApp:
         resources.callback(deadlines.close)
         require_ready(server.engine, server.lifecycle)
         check_content_type(request.headers.get("content-type"))
+        check_content_encoding(",".join(request.headers.getall("content-encoding", [])))
         body = await in_flight.run(read_body(request, server.settings.max_request_bytes))
         await resources.enter_async_context(watched_client(request.receive, in_flight))
         chat = await in_flight.run(_decode(body, server))

@@ -14,9 +14,10 @@ import msgspec
 
 from mindserve.api._generated.models import ChatCompletionRequest
 from mindserve.api.contract import chat_request_expectations
-from mindserve.api.expectation import MISSING, Path, shown, value_at
+from mindserve.api.dialect import CONTENT_ENCODING
+from mindserve.api.expectation import MISSING, Path, value_at
 from mindserve.api.nesting import exceeds_depth
-from mindserve.errors import RefusalKind, RequestRefused, field_path
+from mindserve.errors import RefusalKind, RequestRefused, field_path, shown
 
 MAX_INTEGER_DIGITS: Final = 20
 """As many as 2^64-1 has, the largest bound of the contract; longer ones are refused, not expanded (1e999999999)."""
@@ -55,6 +56,18 @@ def check_content_type(content_type: str | None) -> None:
         raise RequestRefused(
             f"Content-Type must be {_MEDIA_TYPE} in UTF-8, got {shown(content_type)}",
             field="Content-Type",
+            kind=RefusalKind.UNSUPPORTED_MEDIA_TYPE,
+        )
+
+
+def check_content_encoding(content_encoding: str | None) -> None:
+    """Absent, or identity: bodies are not compressed. Raises ``RequestRefused`` (UNSUPPORTED_MEDIA_TYPE)."""
+    encodings = {part.strip().lower() for part in (content_encoding or "").split(",")}
+    if not encodings <= {"", "identity"}:
+        raise RequestRefused(
+            f"{CONTENT_ENCODING} must be absent or identity: a request body is sent uncompressed,"
+            f" got {shown(content_encoding)}",
+            field=CONTENT_ENCODING,
             kind=RefusalKind.UNSUPPORTED_MEDIA_TYPE,
         )
 

@@ -10,6 +10,8 @@ Every answer, event and error passes through a ``Dialect``; nothing else branche
 | queue full                | 503 Service Unavailable       | 429 rate_limit_error                   |
 | loading, draining, failed | 503 Service Unavailable       | 503 server_error                       |
 | engine failure            | 500 Incomplete Generation     | 500 server_error                       |
+
+What is no HTTP, and heads that are too large, are 400 and 431 in both; so are 404, 405, 413 and 415.
 """
 
 from __future__ import annotations
@@ -27,6 +29,9 @@ from mindserve.api._generated.models import (
 )
 from mindserve.config.settings import Dialect as DialectName
 from mindserve.errors import MindserveError, RefusalKind, RequestRefused
+
+CONTENT_ENCODING: Final = "Content-Encoding"
+"""A refusal of this header says which encodings would do, as RFC 9110, 15.5.16 asks."""
 
 INTERNAL_ERROR_TEXT: Final = "the server failed to answer; its log has the details"
 """For exceptions nobody foresaw: their own text might show what is nobody's business."""
@@ -69,15 +74,19 @@ def _headers(error: Exception) -> dict[str, str]:
         return {}
     if error.kind is RefusalKind.TOO_LARGE:
         return {"Connection": "close"}  # the rest of the body is not read
+    if error.field == CONTENT_ENCODING:
+        return {"Accept-Encoding": "identity"}
     return {"Retry-After": str(error.retry_after_s)} if error.retry_after_s is not None else {}
 
 
 _VllmErrorType: TypeAlias = Literal[
+    "Bad Request",
     "NotFoundError",
     "Method Not Allowed",
     "Request Entity Too Large",
     "Unsupported Media Type",
     "Input Validation Error",
+    "Request Header Fields Too Large",
     "Incomplete Generation",
     "Service Unavailable",
 ]
@@ -92,6 +101,8 @@ _VLLM: Final[dict[RefusalKind, tuple[int, _VllmErrorType]]] = {
     RefusalKind.UNSUPPORTED_MEDIA_TYPE: (415, "Unsupported Media Type"),
     RefusalKind.NOT_FOUND: (404, "NotFoundError"),
     RefusalKind.METHOD_NOT_ALLOWED: (405, "Method Not Allowed"),
+    RefusalKind.MALFORMED_HTTP: (400, "Bad Request"),
+    RefusalKind.HEADERS_TOO_LARGE: (431, "Request Header Fields Too Large"),
 }
 
 
@@ -129,6 +140,8 @@ _OPENAI: Final[dict[RefusalKind, _OpenAIClass]] = {
     RefusalKind.UNSUPPORTED_MEDIA_TYPE: _OpenAIClass(415, "invalid_request_error", "unsupported_media_type"),
     RefusalKind.NOT_FOUND: _OpenAIClass(404, "invalid_request_error", "not_found"),
     RefusalKind.METHOD_NOT_ALLOWED: _OpenAIClass(405, "invalid_request_error", "method_not_allowed"),
+    RefusalKind.MALFORMED_HTTP: _OpenAIClass(400, "invalid_request_error", "malformed_http"),
+    RefusalKind.HEADERS_TOO_LARGE: _OpenAIClass(431, "invalid_request_error", "headers_too_large"),
 }
 
 _OPENAI_FAULT: Final = _OpenAIClass(500, "server_error", None)

@@ -13,10 +13,9 @@ from litestar.exceptions import HTTPException
 from litestar.types import ExceptionHandlersMap
 
 from mindserve.api.edge import uuid_of
-from mindserve.api.expectation import shown
 from mindserve.api.inflight import ClientGone
 from mindserve.api.server import server_of
-from mindserve.errors import MindserveError, RefusalKind, RequestRefused
+from mindserve.errors import MindserveError, RefusalKind, RequestRefused, shown
 from mindserve.observe.logs import fields
 
 _LOG: Final = logging.getLogger(__name__)

@@ -6,8 +6,7 @@ The words are made from the JSON Schema of ``spec/openapi.yaml``, so that an err
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
-from decimal import Decimal
+from collections.abc import Iterator
 from typing import Any, Final
 
 Schema = dict[str, Any]
@@ -134,17 +133,3 @@ def _size(least: int, most: int | None, unit: str) -> str:
 def number_text(number: float) -> str:
     """As people write it: 1e-6, not 1e-06."""
     return json.dumps(number).replace("e-0", "e-")
-
-
-def shown(value: object, limit: int = 64) -> str:
-    """``value`` for an error text: JSON cut to ``limit`` characters; of lists and objects only what they are."""
-    if value is MISSING:
-        return "nothing"
-    if isinstance(value, dict):
-        return "an object"
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        return f"a list of {len(value)} items" if len(value) != 1 else "a list of 1 item"
-    if isinstance(value, Decimal):
-        return str(value)[:limit]
-    text = json.dumps(value[: limit + 1] if isinstance(value, str) else value, ensure_ascii=False)
-    return text if len(text) <= limit else f"{text[:limit]}…"

@@ -10,9 +10,8 @@ from litestar.params import Parameter
 from msgspec import UNSET
 
 from mindserve.api._generated.models import Model, ModelList
-from mindserve.api.expectation import shown
 from mindserve.api.server import Server, server_of
-from mindserve.errors import RefusalKind, RequestRefused
+from mindserve.errors import RefusalKind, RequestRefused, shown
 from mindserve_engine.types import EngineState
 
 OWNER: Final = "mindserve"

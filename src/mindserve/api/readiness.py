@@ -21,6 +21,7 @@ _STATUS: Final[dict[EngineState, Literal["ready", "loading", "restarting", "fail
 }
 
 _DEFAULT_REASONS: Final = {
+    "ready": "",
     "loading": "the model is being loaded",
     "restarting": "the engine is being restarted",
     "failed": "the engine has ended",
@@ -33,8 +34,6 @@ def health_status(engine: Engine, lifecycle: Lifecycle) -> HealthStatus:
         return HealthStatus(status="draining", reason="the server is shutting down")
     health = engine.health()
     status = _STATUS[health.state]
-    if status == "ready":
-        return HealthStatus(status="ready", reason="")
     return HealthStatus(status=status, reason=health.reason or _DEFAULT_REASONS[status])
 
 

@@ -13,6 +13,7 @@ from litestar import Request
 from litestar.datastructures import State
 
 from mindserve.api.dialect import Dialect
+from mindserve.api.inflight import LAST_WORDS_S
 from mindserve.api.lifecycle import Lifecycle
 from mindserve.chat.prompt import PromptPool
 from mindserve.chat.tokenizer import ChatTokenizer
@@ -31,7 +32,8 @@ def _random_seed() -> int:
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """Made once by ``create_app``. What is not deterministic (time, ids, seeds) is a field that can be replaced."""
+    """Made once by ``create_app``. What is not deterministic (time, ids, seeds) is a field that can be replaced, and so
+    are times that nobody configures."""
 
     engine: Engine
     tokenizer: ChatTokenizer
@@ -44,6 +46,7 @@ class Server:
     completion_ids: Iterator[str] = field(default_factory=_completion_ids)
     random_seed: Callable[[], int] = _random_seed
     started_at: int = field(default_factory=lambda: int(time.time()))
+    last_words_s: float = LAST_WORDS_S
 
 
 def server_of(request: Request[Any, Any, State]) -> Server:

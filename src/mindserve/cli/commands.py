@@ -6,7 +6,7 @@ import argparse
 import os
 import sys
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NoReturn
 
 from rich.console import Console
 
@@ -19,7 +19,7 @@ from mindserve.config.load import LoadedConfig, load_config
 from mindserve.config.overrides import Overrides
 
 
-def _serve(arguments: argparse.Namespace) -> int:
+def _serve(arguments: argparse.Namespace) -> NoReturn:
     overrides = Overrides(
         model=arguments.model,
         model_name=arguments.model_name,
@@ -30,10 +30,10 @@ def _serve(arguments: argparse.Namespace) -> int:
     )
     loaded = load_config(arguments.config, overrides, os.environ)
     _write_notes(loaded)
-    return _starter()(loaded, log_level=arguments.log_level)
+    _starter()(loaded, log_level=arguments.log_level)
 
 
-def _starter() -> Callable[..., int]:
+def _starter() -> Callable[..., NoReturn]:
     """``start``, imported when a config is sound: its libraries take a second, and may not be installed."""
     try:
         from mindserve.cli.start import start

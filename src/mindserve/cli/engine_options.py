@@ -6,6 +6,7 @@ from pathlib import Path
 
 import msgspec
 
+from mindserve.config.batch import max_batch_size
 from mindserve.config.load import LoadedConfig
 from mindserve.config.lower import max_waiting
 from mindserve.config.overrides import the_model
@@ -31,7 +32,7 @@ def choose_engine(loaded: LoadedConfig, weights: Path) -> EngineChoice:
         num_instances=backend.model_instance_number,
         max_context=deploy.max_seq_len,
         max_prompt_tokens=deploy.max_input_token_len,
-        max_batch_size=min(schedule.max_batch_size, schedule.max_prefill_tokens),
+        max_batch_size=max_batch_size(config)[0],
         max_step_tokens=schedule.max_prefill_tokens,
         max_waiting=max_waiting(loaded),
         block_size=schedule.cache_block_size,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from mindserve.cli.ending import in_daemon_thread
 from mindserve.cli.engine_options import EngineChoice
 from mindserve.cli.late_tokenizer import LateTokenizer
 from mindserve.cli.tokenizers import load_engine_tokenizer
@@ -21,7 +22,9 @@ class JointEngine:
 
     async def start(self) -> None:
         """Raises ``EngineError`` or ``StartupError``, whichever part fails first."""
-        loading = asyncio.create_task(asyncio.to_thread(load_engine_tokenizer, self._choice))
+        loading = asyncio.create_task(
+            in_daemon_thread(lambda: load_engine_tokenizer(self._choice), name="load-tokenizer")
+        )
         starting = asyncio.create_task(self._engine.start())
         try:
             await asyncio.wait((loading, starting), return_when=asyncio.FIRST_EXCEPTION)

@@ -12,6 +12,8 @@ from typing import Any, Final
 import msgspec
 import uvicorn
 
+from mindserve.api.dialect import dialect_named
+from mindserve.cli.protocol import PlaneConfig
 from mindserve.cli.sockets import base_url
 from mindserve.config.listen import Listen
 from mindserve.config.settings import ServeSettings
@@ -62,9 +64,12 @@ def plane_servers(planes: tuple[Plane, ...], app: Any, settings: ServeSettings) 
 
 def _server(plane: Plane, app: Any, settings: ServeSettings, *, is_first: bool) -> PlaneServer:
     context = plane.context
-    config = uvicorn.Config(
+    config = PlaneConfig(
         app,
-        http="httptools",
+        dialect=dialect_named(settings.dialect),
+        # Those served and those that wait. Beyond them a connection would only hold memory, but some room is left for
+        # requests that are told of a full queue, and for health checks.
+        max_connections=settings.max_connections + settings.max_waiting + _SPARE_CONNECTIONS,
         ws="none",
         lifespan="on" if is_first else "off",
         interface="asgi3",
@@ -75,9 +80,6 @@ def _server(plane: Plane, app: Any, settings: ServeSettings, *, is_first: bool) 
         proxy_headers=False,
         timeout_keep_alive=settings.keep_alive_s,
         timeout_graceful_shutdown=_LAST_WORDS_S,
-        # Those served and those that wait. Beyond them a connection would only hold memory, but some room is left in
-        # which it is told so in the API's own words, and in which health checks get through.
-        limit_concurrency=settings.max_connections + settings.max_waiting + _SPARE_CONNECTIONS,
         ssl_context_factory=None if context is None else lambda config, default: context,
     )
     return PlaneServer(config)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from typing import Final
 
 import msgspec
@@ -66,8 +65,6 @@ async def run_server(plan: ServingPlan, console: Console) -> int:
             server.stop(force=signals.force.is_set())
         await asyncio.gather(*serving)
         await _close(engine)
-        if signals.force.is_set():
-            os._exit(signals.exit_code)  # a prompt that is being tokenised would hold the interpreter's own end
     return signals.exit_code
 
 

@@ -7,12 +7,14 @@ import logging
 import os
 import resource
 from pathlib import Path
+from typing import NoReturn
 
 import uvloop
 from rich.console import Console
 
 from mindserve.api import observed
 from mindserve.cli.default_model import SMOLLM2, cache_folder, fetch_model
+from mindserve.cli.ending import leave
 from mindserve.cli.engine_options import choose_engine
 from mindserve.cli.planes import Plane
 from mindserve.cli.serving import ServingPlan, run_server
@@ -20,13 +22,13 @@ from mindserve.cli.sockets import bind_all
 from mindserve.cli.tls import tls_contexts
 from mindserve.config.listen import listen_addresses
 from mindserve.config.load import LoadedConfig
-from mindserve.config.lower import serve_settings
+from mindserve.config.lower import log_settings, serve_settings
 from mindserve.config.paths import model_path
 from mindserve.observe.logs import set_up_logging
 
 
-def start(loaded: LoadedConfig, *, log_level: str | None) -> int:
-    """Serve until a signal ends it; returns the exit code. Raises ``StartupError``."""
+def start(loaded: LoadedConfig, *, log_level: str | None) -> NoReturn:
+    """Serve until a signal ends it and the process with it. Raises ``StartupError``."""
     console = Console(stderr=True)
     _set_up_logs(loaded, log_level)
     _raise_file_limit()
@@ -40,7 +42,7 @@ def start(loaded: LoadedConfig, *, log_level: str | None) -> int:
             planes=tuple(map(Plane, addresses, sockets, contexts)),
         )
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            return runner.run(run_server(plan, console))
+            leave(runner.run(run_server(plan, console)))
     finally:
         for bound in sockets:
             bound.close()
@@ -52,10 +54,9 @@ def _weights(loaded: LoadedConfig, console: Console) -> Path:
 
 
 def _set_up_logs(loaded: LoadedConfig, typed_level: str | None) -> None:
-    log = loaded.config.log_config
-    level = typed_level or log.dynamic_log_level or "info"
-    set_up_logging(level="WARNING" if level.upper() == "WARN" else level)
-    if not log.access_log_enabled:
+    log = log_settings(loaded, typed_level)
+    set_up_logging(level=log.level)
+    if not log.requests:
         logging.getLogger(observed.__name__).setLevel(logging.WARNING)
 
 

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
 from mindserve.errors import StartupError
+
+MAX_TOLD: Final = 100
+"""More lines than this about one file help nobody."""
 
 
 class Fault(msgspec.Struct, frozen=True):
@@ -27,9 +31,12 @@ class ConfigUnreadable(StartupError):
 
 
 class ConfigInvalid(StartupError):
-    """The file was read, but its values cannot be served. The text has one line per fault."""
+    """The file was read, but its values cannot be served. The text has one line per fault, up to ``MAX_TOLD``."""
 
     def __init__(self, source: Path | None, faults: Sequence[Fault]) -> None:
         head = f"{source}: " if source else ""
-        super().__init__("\n".join(f"{head}{fault}" for fault in faults))
+        lines = [f"{head}{fault}" for fault in faults[:MAX_TOLD]]
+        if len(faults) > MAX_TOLD:
+            lines.append(f"{head}and {len(faults) - MAX_TOLD} more faults")
+        super().__init__("\n".join(lines))
         self.faults = tuple(faults)

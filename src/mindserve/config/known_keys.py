@@ -10,13 +10,18 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from mindserve.config._generated import Config
+from mindserve.config.faults import MAX_TOLD
+from mindserve.errors import shown
 
 _IGNORED: Final = "x-ignored"
+_MAX_KEY_CHARACTERS: Final = 64
 
 
 def unknown_keys(raw: dict[str, object]) -> list[str]:
-    """One line per unknown key, with the nearest known one of the same object."""
-    return [_typo_line(path, key, known) for path, key, known in _unknown(raw, Config, "")]
+    """One line per unknown key, up to ``MAX_TOLD``, with the nearest known one of the same object."""
+    unknown = list(_unknown(raw, Config, ""))
+    lines = [_typo_line(path, key, known) for path, key, known in unknown[:MAX_TOLD]]
+    return [*lines, f"and {len(unknown) - MAX_TOLD} more keys without effect"] if len(unknown) > MAX_TOLD else lines
 
 
 def ignored_keys(raw: dict[str, object]) -> list[str]:
@@ -26,9 +31,10 @@ def ignored_keys(raw: dict[str, object]) -> list[str]:
 
 def _typo_line(path: str, key: str, known: list[str]) -> str:
     folded = {name.lower(): name for name in known}
-    near = difflib.get_close_matches(key.lower(), folded, n=1, cutoff=0.6)
+    near = difflib.get_close_matches(key[:_MAX_KEY_CHARACTERS].lower(), folded, n=1, cutoff=0.6)
     hint = f": did you mean {folded[near[0]]}?" if near else ""
-    return f"{path}{key} is not a key of config.json and has no effect{hint}"
+    name = key if key.isprintable() and len(key) <= _MAX_KEY_CHARACTERS else shown(key)
+    return f"{path}{name} is not a key of config.json and has no effect{hint}"
 
 
 def _unknown(raw: dict[str, object], model: type[BaseModel], path: str) -> Iterator[tuple[str, str, list[str]]]:

@@ -1,11 +1,11 @@
-"""From a config to the front end's settings: a pure function."""
+"""From a config to settings: pure functions."""
 
 from __future__ import annotations
 
 from mindserve.config.load import LoadedConfig
 from mindserve.config.overrides import the_model
 from mindserve.config.paths import model_path
-from mindserve.config.settings import DEFAULT_MODEL_NAME, MIB, Dialect, ServeSettings
+from mindserve.config.settings import DEFAULT_MODEL_NAME, MIB, Dialect, LogSettings, ServeSettings
 
 
 def serve_settings(loaded: LoadedConfig) -> ServeSettings:
@@ -36,6 +36,13 @@ def serve_settings(loaded: LoadedConfig) -> ServeSettings:
         tokenizer_timeout_s=float(server.tokenizer_timeout),
         trust_remote_code=the_model(config).trust_remote_code,
     )
+
+
+def log_settings(loaded: LoadedConfig, typed_level: str | None) -> LogSettings:
+    """What is logged; ``typed_level`` of the command line wins."""
+    log = loaded.config.log_config
+    level = (typed_level or log.dynamic_log_level or LogSettings().level).upper()
+    return LogSettings(level="WARNING" if level == "WARN" else level, requests=log.access_log_enabled)
 
 
 def max_waiting(loaded: LoadedConfig) -> int:

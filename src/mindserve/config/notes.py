@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from mindserve.config._generated import Config
+from mindserve.config.batch import max_batch_size
 from mindserve.config.known_keys import ignored_keys, unknown_keys
 from mindserve.config.listen import listen_addresses
 from mindserve.config.overrides import the_model
@@ -47,8 +48,9 @@ def _config_notes(config: Config) -> Iterator[str]:
         yield "truncation: prompts that are too long are refused here, not cut"
     if deploy.max_seq_len is not None and (deploy.max_input_token_len or 0) >= deploy.max_seq_len:
         yield f"maxInputTokenLen {deploy.max_input_token_len} is lowered to {deploy.max_seq_len - 1}, maxSeqLen - 1"
-    if schedule.max_batch_size > schedule.max_prefill_tokens:
-        yield f"maxBatchSize {schedule.max_batch_size} is lowered to {schedule.max_prefill_tokens}, maxPrefillTokens"
+    size, key = max_batch_size(config)
+    if size < schedule.max_batch_size:
+        yield f"maxBatchSize {schedule.max_batch_size} is lowered to {size}, {key}"
     without_effect = [name for name in plugin_types(the_model(config).plugin_params) if name not in ALWAYS_ON]
     if without_effect:
         yield f"plugin_params: no effect here: {', '.join(without_effect)}"

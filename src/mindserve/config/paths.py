@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 from pathlib import Path
 from typing import Final
 
@@ -9,6 +11,7 @@ from mindserve.config._generated import Config
 from mindserve.config.overrides import the_model
 
 _MINDIE_CONFIG_FOLDER: Final = "conf"
+_MAX_PATH_CHARACTERS: Final = 512
 
 
 def base_folder(config_file: Path | None) -> Path:
@@ -22,19 +25,44 @@ def base_folder(config_file: Path | None) -> Path:
 def model_path(config: Config, base: Path) -> Path | None:
     """The weights' folder or file; ``None``: the default model."""
     text = the_model(config).model_weight_path
-    return None if text is None else base / Path(text).expanduser()
+    # os.path leaves the home of a user who does not exist as it is, where Path.expanduser would raise.
+    return None if text is None else base / os.path.expanduser(text)  # noqa: PTH111
 
 
 def model_path_problem(path: Path, backend_type: str) -> str | None:
     """Why nothing can be loaded from ``path``, as far as its outside tells."""
+    try:
+        return _model_problem(path, backend_type)
+    except OSError as error:
+        return f"{path_text(path)} cannot be read: {error.strerror or error}"
+
+
+def file_problem(path: Path) -> str | None:
+    """Why there is no file to read at ``path``."""
+    try:
+        return None if path.is_file() else f"there is no file {path_text(path)}"
+    except OSError as error:
+        return f"{path_text(path)} cannot be read: {error.strerror or error}"
+
+
+def path_text(path: Path) -> str:
+    """A path as one line of an error text, whatever characters a config put into it."""
+    text = str(path)
+    if len(text) > _MAX_PATH_CHARACTERS:
+        return f"{text[:_MAX_PATH_CHARACTERS]}…"
+    return text if text.isprintable() else json.dumps(text)
+
+
+def _model_problem(path: Path, backend_type: str) -> str | None:
+    name = path_text(path)
     if not path.exists():
-        return f"{path} does not exist"
+        return f"{name} does not exist"
     if backend_type == "scripted":
-        return None if path.is_file() else f"{path} is not a script file"
+        return None if path.is_file() else f"{name} is not a script file"
     if path.is_file():
-        return None if path.suffix == ".gguf" else f"{path} is neither a model's folder nor a .gguf file"
+        return None if path.suffix == ".gguf" else f"{name} is neither a model's folder nor a .gguf file"
     if (path / "config.json").is_file():
         return None
     files = sorted(path.glob("*.gguf"))
     hint = f": name the file itself, such as {files[0].name}" if files else ""
-    return f"{path} has no config.json{hint}"
+    return f"{name} has no config.json{hint}"

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from typing import Final
 
-from mindserve.config.schema_check import show
+from mindserve.config.reading import JsonInvalid, parse_json
+from mindserve.errors import shown
 
 ALWAYS_ON: Final = frozenset({"prefix_cache", "splitfuse"})
 """Features this server has whether they are named or not."""
@@ -21,16 +21,15 @@ def plugin_types(params: object) -> tuple[str, ...]:
         return ()
     content = _object(params) if isinstance(params, str) else params
     if not isinstance(content, dict):
-        raise PluginParamsInvalid(f"{show(params)} is neither an object nor a string that holds one")
+        raise PluginParamsInvalid(f"{shown(params)} is neither an object nor a string that holds one")
     names = content.get("plugin_type", "")
     if not isinstance(names, str):
-        raise PluginParamsInvalid(f"plugin_type: {show(names)} is not a string")
+        raise PluginParamsInvalid(f"plugin_type: {shown(names)} is not a string")
     return tuple(name.strip() for name in names.split(",") if name.strip())
 
 
 def _object(text: str) -> object:
     try:
-        content: object = json.loads(text)
-    except ValueError:
-        return None
-    return content
+        return parse_json(text)
+    except JsonInvalid as error:
+        raise PluginParamsInvalid(f"{shown(text)}: {error}") from error

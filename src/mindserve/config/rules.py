@@ -6,7 +6,6 @@ A bound of a single key is not here: it stands in ``spec/config.schema.yaml``.
 from __future__ import annotations
 
 import ipaddress
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
@@ -17,12 +16,11 @@ from mindserve.config._generated import Config
 from mindserve.config.faults import Fault
 from mindserve.config.listen import TlsFiles, listen_addresses
 from mindserve.config.overrides import the_model
-from mindserve.config.paths import model_path, model_path_problem
+from mindserve.config.paths import file_problem, model_path, model_path_problem
 from mindserve.config.plugins import PluginParamsInvalid, plugin_types
-from mindserve.config.schema_check import show
+from mindserve.errors import shown
 
 _SERVER: Final = "ServerConfig"
-_BACKEND: Final = "BackendConfig"
 _DEPLOY: Final = "BackendConfig.ModelDeployConfig"
 _MODEL: Final = "BackendConfig.ModelDeployConfig.ModelConfig[0]"
 WEIGHTS_PATH: Final = f"{_MODEL}.modelWeightPath"
@@ -52,11 +50,16 @@ def _addresses(config: Config, base: Path) -> Iterator[Fault]:
         try:
             parsed = ipaddress.ip_address(address)
         except ValueError:
-            yield Fault(f"{_SERVER}.{key}", f"{show(address)} is not an IPv4 or IPv6 address")
+            yield Fault(f"{_SERVER}.{key}", f"{shown(address)} is not an IPv4 or IPv6 address")
             continue
-        if parsed.is_unspecified and not server.allow_all_zero_ip_listening:
-            problem = f"{show(address)} listens on every network: that takes allowAllZeroIpListening: true"
+        if _is_everywhere(parsed) and not server.allow_all_zero_ip_listening:
+            problem = f"{shown(address)} listens on every network: that takes allowAllZeroIpListening: true"
             yield Fault(f"{_SERVER}.{key}", problem)
+
+
+def _is_everywhere(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return address.is_unspecified or (mapped is not None and mapped.is_unspecified)
 
 
 def _tls(config: Config, base: Path) -> Iterator[Fault]:
@@ -71,33 +74,16 @@ def _tls_of(tls: TlsFiles) -> Iterator[Fault]:
     for key, file in (("Cert", tls.cert), ("Pk", tls.key)):
         if file is None:
             yield Fault(f"{_SERVER}.{tls.prefix}{key}", "is needed because httpsEnabled is true")
-        elif not file.is_file():
-            yield Fault(f"{_SERVER}.{tls.prefix}{key}", f"there is no file {file}")
+        elif problem := file_problem(file):
+            yield Fault(f"{_SERVER}.{tls.prefix}{key}", problem)
     for key, files in (("CaFile", tls.ca), ("CrlFiles", tls.crl)):
         for number, file in enumerate(files):
-            if not file.is_file():
-                yield Fault(f"{_SERVER}.{tls.prefix}{key}[{number}]", f"there is no file {file}")
+            if problem := file_problem(file):
+                yield Fault(f"{_SERVER}.{tls.prefix}{key}[{number}]", problem)
     if tls.crl and not tls.ca:
         yield Fault(
             f"{_SERVER}.{tls.prefix}CrlFiles", f"needs {tls.prefix}CaFile: without it clients show no certificate"
         )
-
-
-def _devices(config: Config, base: Path) -> Iterator[Fault]:
-    backend = config.backend_config
-    sets, world_size = backend.npu_device_ids, the_model(config).world_size
-    path = f"{_BACKEND}.npuDeviceIds"
-    if sets and len(sets) != backend.model_instance_number:
-        yield Fault(path, f"has {len(sets)} lists, modelInstanceNumber is {backend.model_instance_number}")
-    for number, devices in enumerate(sets):
-        if world_size is not None and len(devices) != world_size:
-            yield Fault(f"{path}[{number}]", f"has {len(devices)} devices, worldSize is {world_size}")
-        for device in devices:
-            if device < 0:
-                yield Fault(f"{path}[{number}]", f"{device} is below the minimum 0")
-    for device, count in Counter(device for devices in sets for device in devices).items():
-        if count > 1:
-            yield Fault(path, f"device {device} stands {count} times in it")
 
 
 def _names(config: Config, base: Path) -> Iterator[Fault]:
@@ -106,10 +92,12 @@ def _names(config: Config, base: Path) -> Iterator[Fault]:
     for number, module in enumerate(config.backend_config.model_deploy_config.lora_modules):
         path = f"{_DEPLOY}.LoraModules[{number}]"
         if module.name in taken:
-            yield Fault(f"{path}.name", f"{show(module.name)} is the name of another model")
+            yield Fault(f"{path}.name", f"{shown(module.name)} is the name of another model")
         taken.add(module.name)
         if module.base_model_name is not None and model_name is not None and module.base_model_name != model_name:
-            yield Fault(f"{path}.baseModelName", f"{show(module.base_model_name)} is not served, {show(model_name)} is")
+            yield Fault(
+                f"{path}.baseModelName", f"{shown(module.base_model_name)} is not served, {shown(model_name)} is"
+            )
 
 
 def _memory(config: Config, base: Path) -> Iterator[Fault]:
@@ -140,7 +128,6 @@ _RULES: Final = (
         (f"{_SERVER}.ipAddress", f"{_SERVER}.managementIpAddress", f"{_SERVER}.allowAllZeroIpListening"),
     ),
     _Rule(_tls, (f"{_SERVER}.https", f"{_SERVER}.tls", f"{_SERVER}.management", f"{_SERVER}.metrics")),
-    _Rule(_devices, (f"{_BACKEND}.npuDeviceIds", f"{_BACKEND}.modelInstanceNumber", f"{_MODEL}.worldSize")),
     _Rule(_names, (f"{_DEPLOY}.LoraModules", f"{_MODEL}.modelName")),
     _Rule(_memory, (f"{_MODEL}.npuMemSize",)),
     _Rule(_plugins, (f"{_MODEL}.plugin_params",)),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -13,9 +12,7 @@ from pydantic_core import ErrorDetails
 
 from mindserve.config._generated import Config
 from mindserve.config.faults import Fault
-from mindserve.errors import field_path
-
-_MAX_VALUE_CHARACTERS: Final = 80
+from mindserve.errors import field_path, shown
 
 
 class Checked(msgspec.Struct, frozen=True):
@@ -33,10 +30,11 @@ def check_schema(raw: dict[str, object]) -> Checked:
         try:
             config = Config.model_validate(rest)
         except ValidationError as error:
-            for detail in error.errors(include_url=False):
+            details = error.errors(include_url=False)
+            for detail in details:
                 fault = _fault(detail)
                 faults.setdefault(fault.path, fault)
-            _take_out(rest, error.errors(include_url=False))
+            _take_out(rest, details)
         else:
             return Checked(config, tuple(sorted(faults.values(), key=lambda fault: fault.path)))
 
@@ -73,7 +71,7 @@ _TYPES: Final = {
     "int_type": "an integer",
     "string_type": "a string",
     "bool_type": "true or false",
-    "list_type": "an array",
+    "list_type": "a list",
     "model_type": "an object",
 }
 
@@ -81,7 +79,7 @@ _TYPES: Final = {
 def _problem(detail: ErrorDetails) -> str:
     """The fault in our words; pydantic's stand in for kinds that the schema does not use today."""
     context: dict[str, Any] = detail.get("ctx") or {}
-    value = show(detail["input"])
+    value = shown(detail["input"])
     if detail["type"] in _TYPES:
         if detail["input"] is None:
             return f"null is not {_TYPES[detail['type']]}: leave the key out for the default"
@@ -96,19 +94,16 @@ def _problem(detail: ErrorDetails) -> str:
         case "multiple_of":
             return f"{value} is not a multiple of {context['multiple_of']}"
         case "literal_error":
-            return f"{value} is not one of {context['expected']}"
+            choices = context["expected"].replace("'", '"')
+            return f"{value} is not {'one of ' if ' or ' in choices else ''}{choices}"
         case "string_too_short":
-            return f"{value} is shorter than {context['min_length']} characters"
+            return f"{value} has {len(detail['input'])} characters, the minimum is {context['min_length']}"
         case "string_too_long":
-            return f"{value} is longer than {context['max_length']} characters"
+            return f"{value} has {len(detail['input'])} characters, the maximum is {context['max_length']}"
         case "string_pattern_mismatch":
             return f"{value} does not match {context['pattern']}"
+        case "string_unicode":
+            return f"{value} has half a character in it (a lone surrogate)"
         case "too_long":
             return f"has {len(detail['input'])} items, the maximum is {context['max_length']}"
     return f"{detail['msg']} (received {value})"
-
-
-def show(value: object) -> str:
-    """A value as it stands in the file, shortened."""
-    text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= _MAX_VALUE_CHARACTERS else text[: _MAX_VALUE_CHARACTERS - 1] + "…"

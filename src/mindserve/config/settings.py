@@ -24,6 +24,15 @@ class Dialect(enum.StrEnum):
     OPENAI = "openai"
 
 
+class LogSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What is logged."""
+
+    level: str = "INFO"
+    """Least level, as the standard library names it [dynamicLogLevel]."""
+    requests: bool = True
+    """One line per finished request [accessLogEnabled]."""
+
+
 class ServeSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Limits and choices of the front end. Counts are inclusive; ``None`` means: no own limit, take the engine's."""
 
@@ -56,11 +65,11 @@ class ServeSettings(msgspec.Struct, frozen=True, kw_only=True):
     drain_timeout_s: float = 30.0
     """How long running requests may go on after SIGTERM [drainTimeout]."""
     keep_alive_s: int = 75
-    """How long an idle connection stays open [keepAliveTimeout]."""
+    """How long an idle connection stays open, and how long the head of a request may take [keepAliveTimeout]."""
     heartbeat_s: float | None = None
     """Silence after which a stream gets an SSE comment [streamHeartbeat]; ``None``: never."""
     max_connections: int = 1000
-    """Connections served at a time [maxLinkNum]."""
+    """Connections that may be open beside those that wait [maxLinkNum]."""
     max_waiting: int = 2000
     """Requests that may wait for the engine; one more is refused [maxQueueSize]."""
     tokenizer_workers: int = 8

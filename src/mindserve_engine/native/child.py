@@ -15,10 +15,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+import msgspec
 import zmq
 
 from mindserve_engine.native.lifeline import send_block
-from mindserve_engine.native.wire import FromCore, Setup, ToCore, decode_from_core, encode
+from mindserve_engine.native.wire import Dying, FromCore, Setup, ToCore, decode_from_core, encode, protocol
 from mindserve_engine.options import EngineOptions
 
 _MAX_MESSAGES_PER_TURN: Final = 64
@@ -52,18 +53,15 @@ class Child:
         self._loop = asyncio.get_running_loop()
         self._on_message = on_message
         self._on_exit = on_exit
-        self._heard = False
+        self._is_garbled = False
         self.exited: asyncio.Future[int] = self._loop.create_future()
-        # private to this user; the sockets' names are needed only until both ends are connected
-        self._directory = _socket_directory()
-        self._requests, self._results = context.socket(zmq.PUSH), context.socket(zmq.PULL)
-        try:
-            _bind(self._requests, self._directory / "requests")
-            _bind(self._results, self._directory / "results")
+        with contextlib.ExitStack() as stack:
+            self._directory = _socket_directory()
+            stack.callback(shutil.rmtree, self._directory, ignore_errors=True)
+            self._requests = _bind(context, zmq.PUSH, self._directory / "requests", stack)
+            self._results = _bind(context, zmq.PULL, self._directory / "results", stack)
             self._process = self._spawn(options)
-        except BaseException:
-            self._close_sockets()
-            raise
+            self._resources = stack.pop_all()
         self._loop.add_reader(self._results.fileno(), self.receive)
         threading.Thread(target=self._wait, name="engine-exit", daemon=True).start()
 
@@ -79,17 +77,26 @@ class Child:
             self._requests.send(encode(message), zmq.NOBLOCK)
 
     def receive(self) -> None:
-        """Hand over the messages that have come."""
+        """Hand over the messages that have come. One that cannot be read is the last: nothing more can be known of the
+        process, which is killed."""
+        if not self._receive_some():
+            self._loop.call_soon(self.receive)  # the socket's descriptor does not tell again what it has told
+
+    def _receive_some(self) -> bool:
+        """Whether that was all."""
         for _ in range(_MAX_MESSAGES_PER_TURN):
-            if self._results.closed:
-                return
+            if self._results.closed or self._is_garbled:
+                return True
             try:
-                data = self._results.recv(zmq.NOBLOCK)
+                message = decode_from_core(self._results.recv(zmq.NOBLOCK))
             except zmq.Again:
-                return
-            self._forget_names()
-            self._on_message(decode_from_core(data))
-        self._loop.call_soon(self.receive)  # the socket's descriptor does not tell again what it has told
+                return True
+            except msgspec.DecodeError as error:
+                self._is_garbled = True
+                message = Dying(f"the engine process sent a message that cannot be read ({error})")
+                self.kill()
+            self._on_message(message)
+        return False
 
     def kill(self) -> None:
         self._process.kill()
@@ -102,9 +109,9 @@ class Child:
 
     def _spawn(self, options: EngineOptions) -> subprocess.Popen[bytes]:
         setup = Setup(
+            protocol=protocol(),
             options=options,
-            requests_address=f"ipc://{self._directory}/requests",
-            results_address=f"ipc://{self._directory}/results",
+            socket_directory=self._directory,
             parent_pid=os.getpid(),
             heartbeat_s=min(1.0, options.heartbeat_timeout_s / 4),
         )
@@ -130,23 +137,15 @@ class Child:
     def _exit(self, status: int) -> None:
         if self.exited.done():
             return
-        self.receive()  # its last words
+        if not self._receive_some():  # its last words come last
+            self._loop.call_soon(self._exit, status)
+            return
         self._loop.remove_reader(self._results.fileno())
-        self._close_sockets()
+        self._resources.close()
         assert self._process.stdin is not None
         self._process.stdin.close()
         self.exited.set_result(status)
         self._on_exit(status)
-
-    def _close_sockets(self) -> None:
-        self._requests.close()
-        self._results.close()
-        self._forget_names()
-
-    def _forget_names(self) -> None:
-        if not self._heard:
-            self._heard = True
-            shutil.rmtree(self._directory, ignore_errors=True)
 
 
 def environment(options: EngineOptions) -> dict[str, str]:
@@ -174,7 +173,13 @@ def _socket_directory() -> Path:
     return Path(tempfile.mkdtemp(prefix="mindserve-", dir=place if len(place) <= _MAX_PLACE_LENGTH else "/tmp"))  # noqa: S108
 
 
-def _bind(socket: zmq.Socket[bytes], path: Path) -> None:
+def _bind(
+    context: zmq.Context[zmq.Socket[bytes]], kind: int, path: Path, resources: contextlib.ExitStack
+) -> zmq.Socket[bytes]:
+    """A socket that is closed with ``resources``."""
+    socket = context.socket(kind)
+    resources.callback(socket.close)
     socket.set_hwm(0)
     socket.linger = 0  # what was not delivered to a process that ended never will be
     socket.bind(f"ipc://{path}")
+    return socket

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import gc
 import logging
+import os
+import shutil
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
-from typing import Protocol
+from typing import Final, Protocol
 
 import zmq
 
@@ -18,6 +20,7 @@ from mindserve_engine.native.batch import Runner
 from mindserve_engine.native.lifeline import receive_block, tie_to_parent
 from mindserve_engine.native.loop import EngineLoop
 from mindserve_engine.native.wire import (
+    OTHER_VERSION_STATUS,
     Abort,
     Add,
     Alive,
@@ -25,6 +28,7 @@ from mindserve_engine.native.wire import (
     Dying,
     FromCore,
     Loading,
+    OtherVersion,
     Ready,
     Setup,
     Step,
@@ -35,6 +39,9 @@ from mindserve_engine.native.wire import (
 )
 from mindserve_engine.options import EngineOptions
 from mindserve_engine.types import EngineInfo
+
+_CONNECTING_MS: Final = 100
+"""Between looks whether the parent still lives."""
 
 log = logging.getLogger(__name__)
 
@@ -53,13 +60,16 @@ class Channel:
     """The process's end of the two sockets."""
 
     def __init__(self, setup: Setup) -> None:
+        """Connect, and remove the sockets' names: whatever ends either process later, nothing is left behind. Of a
+        parent that has gone too, which is to be noticed next."""
         self._context = zmq.Context(1)
         self._requests = self._context.socket(zmq.PULL)
         self._results = self._context.socket(zmq.PUSH)
         for socket in (self._requests, self._results):
             socket.set_hwm(0)
-        self._requests.connect(setup.requests_address)
-        self._results.connect(setup.results_address)
+        _connect(self._requests, setup.requests_address, setup.parent_pid)
+        _connect(self._results, setup.results_address, setup.parent_pid)
+        shutil.rmtree(setup.socket_directory, ignore_errors=True)
         self._sending = threading.Lock()  # sockets know nothing of threads
 
     def send(self, message: FromCore) -> None:
@@ -81,6 +91,15 @@ class Channel:
     def close(self) -> None:
         """Returns when what was sent has left, or after a second."""
         self._context.destroy(linger=1000)
+
+
+def _connect(socket: zmq.Socket[bytes], address: str, parent_pid: int) -> None:
+    """Return once the connection stands, or can stand no more because the parent has ended."""
+    monitor = socket.get_monitor_socket(zmq.EVENT_CONNECTED)
+    socket.connect(address)
+    while not monitor.poll(_CONNECTING_MS) and os.getppid() == parent_pid:
+        pass
+    socket.disable_monitor()
 
 
 @contextmanager
@@ -150,12 +169,15 @@ def run(setup: Setup, channel: Channel) -> None:
 
 def main() -> int:
     """Exit status 0 after ``Close``."""
-    setup = decode_setup(receive_block())
+    try:
+        setup = decode_setup(receive_block())
+    except OtherVersion:
+        return OTHER_VERSION_STATUS
+    channel = Channel(setup)
     tie_to_parent(setup.parent_pid)
     logging.basicConfig(
         format="%(asctime)s %(levelname)s engine[%(process)d] %(name)s: %(message)s", level=logging.INFO
     )
-    channel = Channel(setup)
     try:
         run(setup, channel)
     except EngineError as error:

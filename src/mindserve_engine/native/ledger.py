@@ -86,8 +86,11 @@ class Ledger:
         self._past = msgspec.structs.replace(self._past, num_restarts_total=self._past.num_restarts_total + 1)
 
     def stats(self) -> EngineStats:
-        """The figures of now, with counters over all processes there have been."""
-        return add_counters(self._stats, self._past)
+        """The figures of now, with counters over all processes there have been.
+
+        The process tells its own after each step. What has been sent to it meanwhile waits, however long the step."""
+        num_waiting = max(0, len(self._in_flight) - self._stats.num_running)
+        return msgspec.structs.replace(add_counters(self._stats, self._past), num_waiting=num_waiting)
 
 
 def add_counters(stats: EngineStats, other: EngineStats) -> EngineStats:

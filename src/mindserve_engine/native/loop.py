@@ -12,6 +12,7 @@ from mindserve_engine.native.beam import BeamSearch, Continuation
 from mindserve_engine.native.block_pool import BlockPool, PoolCorrupted
 from mindserve_engine.native.execution import Execution, Results
 from mindserve_engine.native.kv_cache import KvCache
+from mindserve_engine.native.pacing import Pacer
 from mindserve_engine.native.scheduler import Schedule, Scheduler
 from mindserve_engine.native.sequence import Sequence
 from mindserve_engine.options import EngineOptions
@@ -41,8 +42,12 @@ class EngineLoop:
         self._execution = Execution(runner)
         self._pool = BlockPool(runner.num_blocks)
         self._kv_cache = KvCache(self._pool, block_size=runner.block_size, prefix_cache=options.prefix_cache)
+        self._pacer = Pacer(options)
         self._scheduler = Scheduler(
-            self._kv_cache, max_batch_size=options.max_batch_size, max_step_tokens=options.max_step_tokens
+            self._kv_cache,
+            self._pacer,
+            max_batch_size=options.max_batch_size,
+            max_step_tokens=options.max_step_tokens,
         )
 
     @property
@@ -87,7 +92,9 @@ class EngineLoop:
         if copies:
             self._runner.copy_blocks(copies)
         results = self._execution.run(schedule)
-        return events + self._take(schedule, results, self._clock())
+        ended = self._clock()
+        self._pacer.note(sum(num_tokens for num_tokens in schedule.values() if num_tokens > 1), ended - began)
+        return events + self._take(schedule, results, ended)
 
     def stats(self) -> EngineStats:
         return EngineStats(

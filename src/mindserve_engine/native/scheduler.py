@@ -1,10 +1,11 @@
 """Decides each step's work as ``{sequence: number of tokens}`` under a token budget.
 
-Order of service is order of arrival: first what runs, then what waits. A prompt longer than what is left of the budget
-is cut into chunks, and nobody starts without a part of the budget; so only the youngest running sequence can be
-part-way through its prompt, all others decode, and each of them gets its token in every step. When one finds no free
-block, the youngest running sequence gives its blocks back and waits to be recomputed; so the oldest always goes on,
-and since every admitted sequence fits the pool alone, all come to their end.
+Order of service is order of arrival: first what runs, then what waits. The budget is that of the options, or less when
+the pacer asks for shorter steps. A prompt longer than what is left of it is cut into chunks, and nobody starts without
+a part of the budget; so only the youngest running sequence can be part-way through its prompt, all others decode, and
+each of them gets its token in every step. When one finds no free block, the youngest running sequence gives its blocks
+back and waits to be recomputed; so the oldest always goes on, and since every admitted sequence fits the pool alone,
+all come to their end.
 
 Sequences forked from a running one run beside it at once, or wait at their place in the order where the batch is full.
 The beams of a search run all or not at all: they come to their places together, and when one has to give its blocks
@@ -18,6 +19,7 @@ from collections import deque
 
 from mindserve_engine.native.beam import BeamSearch
 from mindserve_engine.native.kv_cache import KvCache
+from mindserve_engine.native.pacing import Pacer
 from mindserve_engine.native.sequence import Sequence
 
 Schedule = dict[Sequence, int]
@@ -27,7 +29,7 @@ Schedule = dict[Sequence, int]
 class Scheduler:
     """Owns the waiting and running sequences; whoever leaves both has given its blocks back."""
 
-    def __init__(self, kv_cache: KvCache, *, max_batch_size: int, max_step_tokens: int) -> None:
+    def __init__(self, kv_cache: KvCache, pacer: Pacer, *, max_batch_size: int, max_step_tokens: int) -> None:
         self.waiting: deque[Sequence] = deque()
         """In order of arrival; preempted ones are the oldest."""
         self.running: list[Sequence] = []
@@ -38,6 +40,7 @@ class Scheduler:
         """Searches that the last ``schedule`` gave up for want of blocks. Their sequences are gone."""
         self.num_preemptions = 0
         self._kv_cache = kv_cache
+        self._pacer = pacer
         self._max_step_tokens = max_step_tokens
         self._max_batch_size = min(max_batch_size, max_step_tokens)
         """Everybody who runs gets a token in every step."""
@@ -58,7 +61,7 @@ class Scheduler:
         """The work of the next step; empty only when nothing runs or waits or what ran was given up."""
         self._make_room()
         work: Schedule = {}
-        budget = self._max_step_tokens
+        budget = self._budget()
         for sequence in self.running:
             work[sequence] = min(sequence.num_remaining, budget)
             budget -= work[sequence]
@@ -76,6 +79,10 @@ class Scheduler:
     def of_request(self, request_number: int) -> list[Sequence]:
         """Its sequences that have not ended, running ones first."""
         return [one for one in itertools.chain(self.running, self.waiting) if one.request_number == request_number]
+
+    def _budget(self) -> int:
+        num_decodes = sum(sequence.num_remaining == 1 for sequence in self.running)
+        return min(self._max_step_tokens, num_decodes + self._pacer.limit(num_decodes))
 
     def _make_room(self) -> None:
         """A slot for the newest token of every decoding sequence, at the cost of the youngest where there is none."""

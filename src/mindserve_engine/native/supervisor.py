@@ -12,7 +12,18 @@ import zmq
 from mindserve_engine.native.child import Child, describe_exit
 from mindserve_engine.native.generation import NativeGeneration
 from mindserve_engine.native.ledger import Ledger
-from mindserve_engine.native.wire import Abort, Add, Alive, Close, Dying, FromCore, Loading, Ready, Step
+from mindserve_engine.native.wire import (
+    OTHER_VERSION_STATUS,
+    Abort,
+    Add,
+    Alive,
+    Close,
+    Dying,
+    FromCore,
+    Loading,
+    Ready,
+    Step,
+)
 from mindserve_engine.options import EngineOptions
 from mindserve_engine.types import EngineHealth, EngineInfo, EngineState, EngineStats, GenerationRequest
 
@@ -28,6 +39,7 @@ START_S: Final = 30.0
 """An interpreter may take so long to start on a busy machine before its silence begins to count."""
 ENDED: Final = "the engine process ended"
 """All that clients are told; the log says how and why."""
+OTHER_VERSION: Final = "the engine was replaced by another version while the server ran: restart the server"
 
 log = logging.getLogger(__name__)
 
@@ -103,6 +115,8 @@ class Supervisor:
             self._child.send(Abort(request_id, index))
 
     def _receive(self, message: FromCore) -> None:
+        if self.health.state is EngineState.CLOSED:
+            return
         self._heard_at = time.monotonic()
         match message:
             case Step():
@@ -141,6 +155,8 @@ class Supervisor:
         if self.health.state is EngineState.CLOSED:
             return
         self._cancel_timer()
+        if status == OTHER_VERSION_STATUS:
+            self._last_words = OTHER_VERSION
         self._ended(self._silence or self._last_words or f"{ENDED} with {describe_exit(status)}")
 
     def _ended(self, cause: str) -> None:
@@ -153,14 +169,15 @@ class Supervisor:
         self._num_failed_starts += not was_ready
         # what a first start reports in order (no such file, no memory) will not be better next time
         is_hopeless = self.info is None and self._last_words is not None
-        if is_hopeless or self._num_failed_starts >= MAX_FAILED_STARTS:
+        if is_hopeless or cause == OTHER_VERSION:
             self._give_up(cause)
+        elif self._num_failed_starts >= MAX_FAILED_STARTS:
+            # who starts the engine needs the cause; once it has served, clients read the reason
+            self._give_up(cause if self.info is None else f"{ENDED} and cannot be started again")
         else:
             self._launch_later()
 
-    def _give_up(self, cause: str) -> None:
-        # who starts the engine needs the cause; once it has served, clients read the reason
-        reason = cause if self.info is None else f"{ENDED} and cannot be started again"
+    def _give_up(self, reason: str) -> None:
         self.health = EngineHealth(state=EngineState.FAILED, reason=reason)
         self.settled.set()
 

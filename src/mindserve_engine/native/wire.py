@@ -2,26 +2,47 @@
 
 from __future__ import annotations
 
+import functools
+import hashlib
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import msgspec
+import msgspec.inspect
 
 from mindserve_engine.options import EngineOptions
 from mindserve_engine.types import EngineInfo, EngineStats, GenerationRequest, SequenceEvent
+
+OTHER_VERSION_STATUS: Final = 76
+"""With which a process ends that cannot understand its parent (EX_PROTOCOL of sysexits.h): older and newer versions
+can tell each other so, whatever else has changed."""
+
+
+class OtherVersion(Exception):
+    """The other end speaks another protocol: its code was replaced while this process lived."""
 
 
 class Setup(msgspec.Struct, frozen=True):
     """What a new process is told on its standard input."""
 
+    protocol: str
+    """``protocol()`` of the parent."""
     options: EngineOptions
-    requests_address: str
-    """ZeroMQ endpoint the process receives ``ToCore`` from."""
-    results_address: str
-    """ZeroMQ endpoint the process sends ``FromCore`` to."""
+    socket_directory: Path
+    """Only this user can enter it. The process removes it once it is connected to both sockets."""
     parent_pid: int
     heartbeat_s: float
     """A process that loads or idles says that it is alive this often."""
+
+    @property
+    def requests_address(self) -> str:
+        """ZeroMQ endpoint the process receives ``ToCore`` from."""
+        return f"ipc://{self.socket_directory}/requests"
+
+    @property
+    def results_address(self) -> str:
+        """ZeroMQ endpoint the process sends ``FromCore`` to."""
+        return f"ipc://{self.socket_directory}/results"
 
 
 class Add(msgspec.Struct, frozen=True, array_like=True, tag="add"):
@@ -77,6 +98,19 @@ class Step(msgspec.Struct, frozen=True, array_like=True, tag="step"):
 FromCore = Loading | Alive | Ready | Dying | Step
 
 
+class _Head(msgspec.Struct):
+    """What is read of a ``Setup`` of any version."""
+
+    protocol: str = ""
+
+
+@functools.cache
+def protocol() -> str:
+    """Names the messages as this version has them: another one whenever a field is added, dropped or changed."""
+    layout = repr(msgspec.inspect.multi_type_info([Setup, ToCore, FromCore]))
+    return hashlib.blake2b(layout.encode(), digest_size=8).hexdigest()
+
+
 def _to_path(kind: type, value: Any) -> Any:
     if kind is not Path:
         raise NotImplementedError(f"{kind} does not travel to the engine's process")
@@ -84,6 +118,7 @@ def _to_path(kind: type, value: Any) -> Any:
 
 
 _encoder = msgspec.msgpack.Encoder(enc_hook=str)
+_head_decoder = msgspec.msgpack.Decoder(_Head)
 _setup_decoder = msgspec.msgpack.Decoder(Setup, dec_hook=_to_path)
 _to_core_decoder = msgspec.msgpack.Decoder(ToCore)
 _from_core_decoder = msgspec.msgpack.Decoder(FromCore)
@@ -94,6 +129,13 @@ def encode(message: Setup | ToCore | FromCore) -> bytes:
 
 
 def decode_setup(data: bytes) -> Setup:
+    """Raises ``OtherVersion`` when the parent's messages are not those of this process."""
+    try:
+        sent = _head_decoder.decode(data).protocol
+    except msgspec.DecodeError as error:
+        raise OtherVersion from error
+    if sent != protocol():
+        raise OtherVersion
     return _setup_decoder.decode(data)
 
 
@@ -102,4 +144,5 @@ def decode_to_core(data: bytes) -> ToCore:
 
 
 def decode_from_core(data: bytes) -> FromCore:
+    """Raises ``msgspec.DecodeError`` for what is no message."""
     return _from_core_decoder.decode(data)

@@ -1,11 +1,10 @@
 from __future__ import annotations
 
-from decimal import Decimal
 from typing import Any
 
 import pytest
 
-from mindserve.api.expectation import MISSING, Expectations, shown, value_at
+from mindserve.api.expectation import MISSING, Expectations, value_at
 
 DOCUMENT: dict[str, Any] = {
     "components": {
@@ -45,25 +44,6 @@ DOCUMENT: dict[str, Any] = {
 )
 def test_words(path: tuple[str | int, ...], body: object, expected: str | None) -> None:
     assert Expectations(DOCUMENT, "Root").at(path, body) == expected
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        (None, "null"),
-        (True, "true"),
-        (1.5, "1.5"),
-        (Decimal("1E+999"), "1E+999"),
-        ("é\n", '"é\\n"'),
-        ("x" * 100, '"' + "x" * 63 + "…"),
-        ([1], "a list of 1 item"),
-        ([], "a list of 0 items"),
-        ({"a": 1}, "an object"),
-        (MISSING, "nothing"),
-    ],
-)
-def test_shown(value: object, text: str) -> None:
-    assert shown(value) == text
 
 
 def test_value_at() -> None:

@@ -76,5 +76,8 @@ def test_the_scripted_engine_by_file_and_by_command_line(tmp_path: Path) -> None
     assert choice(tmp_path, with_model(), Overrides(engine="scripted", model=script))[0] == "scripted"
 
 
-def test_a_batch_is_no_larger_than_the_tokens_of_a_step(tmp_path: Path) -> None:
+def test_a_batch_is_no_larger_than_the_tokens_of_a_step_or_the_links(tmp_path: Path) -> None:
     assert choice(tmp_path, {"ScheduleConfig": {"maxPrefillTokens": 100}})[1].max_batch_size == 100
+    path = tmp_path / "config.json"
+    path.write_text('{"ServerConfig": {"maxLinkNum": 3}}')
+    assert choose_engine(load_config(path, Overrides(), {}), WEIGHTS).options.max_batch_size == 3

@@ -19,15 +19,6 @@ async def test_idle_connections_stay_open_as_long_as_the_settings_say() -> None:
         assert server.config.timeout_keep_alive == 7
 
 
-async def test_a_full_queue_is_told_by_the_application_not_by_the_socket() -> None:
-    """Connections are cut off only well beyond those that are served and those that wait."""
-    with socket.socket() as bound:
-        plane = Plane(Listen(host="127.0.0.1", port=0), bound, None)
-        (server,) = plane_servers((plane,), application, ServeSettings(max_connections=1, max_waiting=1))
-    assert server.config.limit_concurrency is not None
-    assert server.config.limit_concurrency > 100
-
-
 async def test_the_application_starts_once_however_many_planes_there_are() -> None:
     with socket.socket() as bound:
         plane = Plane(Listen(host="127.0.0.1", port=0), bound, None)

@@ -9,6 +9,7 @@ import socket
 import ssl
 import subprocess
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -193,6 +194,38 @@ def test_a_second_signal_does_not_wait(serve: Serve, script: Script, tmp_path: P
     assert "Traceback" not in errors
 
 
+STUCK_TEMPLATE = (
+    "{% for message in messages %}{% if message.content == 'stuck' %}"
+    "{% for outer in range(99999) %}{% for inner in range(99999) %}{% endfor %}{% endfor %}"
+    "{% endif %}{{ message.role }}: {{ message.content }}\n{% endfor %}"
+)
+
+
+@pytest.mark.parametrize(("drain_timeout_s", "num_signals", "code"), [(1, 1, 0), (3600, 2, 128 + signal.SIGTERM)])
+def test_a_prompt_that_takes_minutes_does_not_hold_up_the_end(
+    serve: Serve, script: Script, tmp_path: Path, drain_timeout_s: int, num_signals: int, code: int
+) -> None:
+    path = script({"chat_template": STUCK_TEMPLATE})
+    config = config_file(tmp_path, path, drainTimeout=drain_timeout_s, tokenizerTimeout=300, tokenizerProcessNumber=1)
+    served = serve("--config", config, "--port", 0)
+    stuck = chat(messages=[{"role": "user", "content": "stuck"}])
+    with ThreadPoolExecutor() as pool:
+        asked = pool.submit(httpx2.post, f"{served.url}/v1/chat/completions", json=stuck, timeout=60)
+        while 'request_received_total{model_name="script"} 1.0' not in httpx2.get(f"{served.url}/metrics").text:
+            continue
+        for _ in range(num_signals):
+            served.process.send_signal(signal.SIGTERM)
+            if num_signals > 1:
+                until_draining(served.url)
+                num_signals = 1
+        ended, errors = served.end()
+        assert (ended, "Traceback" in errors) == (code, False)
+        if drain_timeout_s == 1:
+            assert (asked.result().status_code, "shut down" in asked.result().text) == (500, True)
+        else:
+            assert asked.exception() is not None
+
+
 def free_ports(count: int) -> list[int]:
     with ExitStack() as held:
         probes = [held.enter_context(socket.socket()) for _ in range(count)]
@@ -209,7 +242,8 @@ def test_a_config_with_https_client_certificates_and_a_metrics_port(
     friend = root.issue("friend")
     port, metrics_port = free_ports(2)
     tls = {"httpsEnabled": True, "tlsCert": cert.name, "tlsPk": key.name, "tlsCaFile": [root.file.name]}
-    served = serve("--config", config_file(tmp_path, script(), port=port, metricsPort=metrics_port, **tls))
+    limits = {"maxRequestLength": 1}
+    served = serve("--config", config_file(tmp_path, script(), port=port, metricsPort=metrics_port, **tls, **limits))
     assert served.url == f"https://127.0.0.1:{port}"
     context = ssl.create_default_context(cafile=str(root.file))
     with httpx2.Client(verify=context) as stranger, pytest.raises(httpx2.TransportError):
@@ -219,6 +253,8 @@ def test_a_config_with_https_client_certificates_and_a_metrics_port(
         answer = client.post(f"{served.url}/v1/chat/completions", json=chat())
         assert answer.json()["choices"][0]["message"]["content"] == "Hello"
         assert client.get(f"https://127.0.0.1:{metrics_port}/metrics").status_code == 200
+        assert client.post(f"{served.url}/v1/chat/completions", content=b" " * 8_000_000).status_code == 413
+        assert client.get(f"{served.url}/health", headers={"x": "a" * 70_000}).status_code == 431
     served.process.send_signal(signal.SIGTERM)
     assert served.end()[0] == 0
 

@@ -26,10 +26,19 @@ from mindserve.config.known_keys import ignored_keys, unknown_keys
             "did you mean modelName?",
         ),
         ({"zzzzzzzz": 1}, "zzzzzzzz is not a key of config.json and has no effect"),
+        ({"a\nb": 1}, r'"a\nb" is not a key of config.json and has no effect'),
+        ({"k" * 100_000: 1}, '"' + "k" * 63 + "… is not a key of config.json and has no effect"),
     ],
 )
 def test_an_unknown_key_is_taken_for_a_typo(raw: dict[str, object], line: str) -> None:
     assert unknown_keys(raw) == [line]
+
+
+def test_of_very_many_unknown_keys_the_first_are_told() -> None:
+    lines = unknown_keys({"ServerConfig": {f"key{number}": 1 for number in range(1000)}})
+    assert len(lines) == 101
+    assert lines[0].startswith("ServerConfig.key0 is not")
+    assert lines[-1] == "and 900 more keys without effect"
 
 
 def test_mindies_own_keys_are_all_known(full_mindie: dict[str, Any]) -> None:

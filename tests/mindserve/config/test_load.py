@@ -36,6 +36,16 @@ def test_the_text_of_an_invalid_config_has_a_line_per_fault(tmp_path: Path) -> N
     ]
 
 
+def test_of_very_many_faults_the_first_are_told(load: Load) -> None:
+    modules = [{}] * 1000
+    with pytest.raises(ConfigInvalid) as caught:
+        load({"BackendConfig": {"ModelDeployConfig": {"LoraModules": modules}}})
+    lines = str(caught.value).splitlines()
+    assert len(caught.value.faults) == 2000
+    assert len(lines) == 101
+    assert lines[-1].endswith(": and 1900 more faults")
+
+
 def test_the_command_line_wins_over_variables_and_these_over_the_file(load: Load) -> None:
     content = {"ServerConfig": {"ipAddress": "127.0.0.3", "port": 2000}}
     environ = {"MIES_CONTAINER_IP": "127.0.0.4", "MIES_CONTAINER_MANAGEMENT_IP": "127.0.0.5"}
@@ -81,7 +91,8 @@ def test_relative_paths_start_above_a_folder_called_conf(tmp_path: Path) -> None
             {"BackendConfig": {"ModelDeployConfig": {"maxSeqLen": 100, "maxInputTokenLen": 100}}},
             "maxInputTokenLen 100 is lowered to 99",
         ),
-        (schedule(maxBatchSize=300, maxPrefillTokens=256), "maxBatchSize 300 is lowered to 256"),
+        (schedule(maxBatchSize=300, maxPrefillTokens=256), "maxBatchSize 300 is lowered to 256, maxPrefillTokens"),
+        ({"ServerConfig": {"maxLinkNum": 30}}, "maxBatchSize 200 is lowered to 30, maxLinkNum"),
         (model(plugin_params='{"plugin_type": "mtp, prefix_cache"}'), "no effect here: mtp"),
     ],
 )

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from mindserve.config.load import LoadedConfig, load_config
-from mindserve.config.lower import serve_settings
+from mindserve.config.lower import log_settings, serve_settings
 from mindserve.config.overrides import Overrides
 from mindserve.config.settings import MIB, Dialect, ServeSettings
 
@@ -95,3 +95,11 @@ def test_a_model_without_a_name_is_called_like_its_weights(load: Load, tmp_path:
     file.write_text("")
     assert serve_settings(load({}, overrides=Overrides(model=folder))).model_name == "Qwen3-0.6B"
     assert serve_settings(load({}, overrides=Overrides(model=file))).model_name == "SmolLM2.Q4_1"
+
+
+@pytest.mark.parametrize(
+    ("level", "typed", "expected"),
+    [("", None, "INFO"), ("WARN", None, "WARNING"), ("debug", None, "DEBUG"), ("ERROR", "debug", "DEBUG")],
+)
+def test_the_level_of_the_log(load: Load, level: str, typed: str | None, expected: str) -> None:
+    assert log_settings(load({"LogConfig": {"dynamicLogLevel": level}}), typed).level == expected

@@ -32,8 +32,12 @@ def problem(path: Path) -> str:
         (b'{"a": -Infinity}', "-Infinity is not a JSON number"),
         (b"[]", "must hold one JSON object"),
         (b"null", "must hold one JSON object"),
-        (b'{"a": ' + b"[" * 100_000, "is nested too deeply"),
-        (b'{"a": ' + b"9" * 5_000 + b"}", "Exceeds the limit"),
+        (b"5", "must hold one JSON object, holds 5"),
+        (b'{"a": ' + b"[" * 100_000, "is nested more than 64 deep"),
+        (b'{"a": ' + b"[" * 64 + b"]" * 64 + b"}", "is nested more than 64 deep"),
+        (b'{"a": ' + b"[" * 450 + b"]" * 450 + b"}", "is nested more than 64 deep"),
+        (b'{"a": ' + b"9" * 5_000 + b"}", f"the number {'9' * 40}… has 5000 characters, the maximum is 40"),
+        (b'{"a": 1e999}', "the number 1e999 is too large"),
     ],
 )
 def test_what_is_not_one_json_object_is_told_in_one_line(tmp_path: Path, content: bytes, words: str) -> None:
@@ -48,6 +52,12 @@ def test_a_missing_file_a_folder_and_a_huge_file(tmp_path: Path) -> None:
     huge = tmp_path / "huge.json"
     huge.write_bytes(b" " * (MAX_CONFIG_BYTES + 1))
     assert "is larger than" in problem(huge)
+
+
+def test_nesting_up_to_the_limit_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    path.write_text('{"a": ' + "[" * 63 + "]" * 63 + "}")
+    assert "a" in read_config(path)
 
 
 def test_the_same_key_in_two_objects_is_fine(tmp_path: Path) -> None:

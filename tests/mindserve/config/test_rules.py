@@ -34,7 +34,7 @@ def test_an_address_is_an_ip_address(faults_of: FaultsOf, key: str, address: str
     }
 
 
-@pytest.mark.parametrize("address", ["0.0.0.0", "::"])
+@pytest.mark.parametrize("address", ["0.0.0.0", "::", "::ffff:0.0.0.0"])
 def test_listening_everywhere_must_be_allowed(faults_of: FaultsOf, address: str) -> None:
     assert "allowAllZeroIpListening" in faults_of(server(ipAddress=address))["ServerConfig.ipAddress"]
     assert faults_of(server(ipAddress=address, allowAllZeroIpListening=True)) == {}
@@ -84,24 +84,6 @@ def test_tls_files_do_not_matter_without_https(faults_of: FaultsOf) -> None:
     assert faults_of(server(tlsCert="nowhere.pem", tlsPk="nowhere.pem")) == {}
 
 
-def test_devices_fit_the_instances(faults_of: FaultsOf) -> None:
-    backend: dict[str, object] = {"modelInstanceNumber": 2, "npuDeviceIds": [[0, 1], [2, 3]]}
-    backend["ModelDeployConfig"] = {"ModelConfig": [{"worldSize": 2}]}
-    assert faults_of({"BackendConfig": backend}) == {}
-    assert faults_of({"BackendConfig": {**backend, "modelInstanceNumber": 1}}) == {
-        "BackendConfig.npuDeviceIds": "has 2 lists, modelInstanceNumber is 1"
-    }
-    assert faults_of({"BackendConfig": {**backend, "npuDeviceIds": [[0, 1], [2]]}}) == {
-        "BackendConfig.npuDeviceIds[1]": "has 1 devices, worldSize is 2"
-    }
-    assert faults_of({"BackendConfig": {**backend, "npuDeviceIds": [[0, 1], [1, 2]]}}) == {
-        "BackendConfig.npuDeviceIds": "device 1 stands 2 times in it"
-    }
-    assert faults_of({"BackendConfig": {**backend, "npuDeviceIds": [[0, -1], [1, 2]]}}) == {
-        "BackendConfig.npuDeviceIds[0]": "-1 is below the minimum 0"
-    }
-
-
 def test_every_name_is_taken_once(faults_of: FaultsOf) -> None:
     modules = [
         {"name": "base", "path": "a"},
@@ -132,6 +114,11 @@ def test_no_memory_at_all_is_a_fault(faults_of: FaultsOf) -> None:
         ("prefix_cache", False),
         ("[]", False),
         ("{", False),
+        ("[" * 50_000, False),
+        ('{"a":' * 50_000, False),
+        ('{"plugin_type": "mtp", "level": NaN}', False),
+        ('{"plugin_type": "mtp", "level": ' + "9" * 5_000 + "}", False),
+        ('{"plugin_type": "mtp", "plugin_type": "la"}', False),
         (5, False),
         (["prefix_cache"], False),
         ({"plugin_type": ["prefix_cache"]}, False),
@@ -139,6 +126,33 @@ def test_no_memory_at_all_is_a_fault(faults_of: FaultsOf) -> None:
 )
 def test_plugin_params_hold_an_object(faults_of: FaultsOf, params: object, *, is_fine: bool) -> None:
     assert (faults_of(model(plugin_params=params)) == {}) is is_fine
+
+
+def test_what_is_wrong_inside_plugin_params_is_told(faults_of: FaultsOf) -> None:
+    (problem,) = faults_of(model(plugin_params='{"plugin_type": "mtp", "level": NaN}')).values()
+    assert problem == r'"{\"plugin_type\": \"mtp\", \"level\": NaN}": NaN is not a JSON number'
+    (problem,) = faults_of(model(plugin_params="[" * 50_000)).values()
+    assert problem == '"' + "[" * 63 + "…: is nested more than 64 deep"
+
+
+@pytest.mark.parametrize(
+    ("path", "problem"),
+    [
+        ("~nobody-of-this-name/model", "{folder}/~nobody-of-this-name/model does not exist"),
+        ("x" * 5_000, "{folder}/" + "x" * 5_000),
+        ("a\nb", '"{folder}/a\\nb" does not exist'),
+        ("a\0b", '"{folder}/a\\u0000b" does not exist'),
+    ],
+)
+def test_a_path_that_no_file_can_have_is_told_in_one_line(
+    faults_of: FaultsOf, tmp_path: Path, path: str, problem: str
+) -> None:
+    told = faults_of(model(modelWeightPath=path))[f"{MODEL}.modelWeightPath"]
+    expected = problem.format(folder=tmp_path)
+    assert told == (expected if len(path) < 500 else f"{expected[:512]}… cannot be read: File name too long")
+    https = faults_of(server(httpsEnabled=True, tlsCert=path, tlsPk=path))
+    assert all("\n" not in told and len(told) < 700 for told in https.values())
+    assert set(https) == {"ServerConfig.tlsCert", "ServerConfig.tlsPk"}
 
 
 def test_weights_must_be_there(faults_of: FaultsOf, tmp_path: Path) -> None:
@@ -182,8 +196,8 @@ def test_a_typed_address_is_not_judged(faults_of: FaultsOf) -> None:
 
 
 def test_a_rule_is_silent_about_keys_that_are_at_fault_already(faults_of: FaultsOf) -> None:
-    content = {"BackendConfig": {"modelInstanceNumber": "2", "npuDeviceIds": [[0], [1]]}}
-    assert list(faults_of(content)) == ["BackendConfig.modelInstanceNumber"]
+    content = {"ServerConfig": {"ipAddress": "0.0.0.0", "allowAllZeroIpListening": 1}}
+    assert list(faults_of(content)) == ["ServerConfig.allowAllZeroIpListening"]
 
 
 def test_rules_and_bounds_are_told_together(faults_of: FaultsOf) -> None:

@@ -37,6 +37,19 @@ def test_requests_wait_beyond_what_the_blocks_allow() -> None:
     assert (ledger.num_waiting, ledger.has_place) == (2, False)
 
 
+def test_gauges_count_what_was_sent_during_a_long_step() -> None:
+    ledger = Ledger(max_batch_size=9)
+    opened(ledger, "a", "b")
+    assert (ledger.stats().num_running, ledger.stats().num_waiting) == (0, 2)
+    ledger.take(Step(EngineStats(num_running=1, num_waiting=1)))
+    opened(ledger, "c")
+    assert (ledger.stats().num_running, ledger.stats().num_waiting) == (1, 2)
+    ledger.take(Step(EngineStats(num_running=2), events=[event("a", FinishReason.EOS)]))
+    assert (ledger.stats().num_running, ledger.stats().num_waiting) == (2, 0)
+    ledger.fail_all("gone")
+    assert (ledger.stats().num_running, ledger.stats().num_waiting) == (0, 0)
+
+
 def test_free_blocks_are_promised_until_the_process_tells() -> None:
     ledger = Ledger(max_batch_size=9)
     ledger.update(EngineStats(num_free_blocks=10))

@@ -73,8 +73,9 @@ def test_newcomers_leave_blocks_to_grow_for_those_who_run(num_blocks: int, num_s
         bench.step()
         bench.add(ask("new", [2] * length, 1))
         bench.step()
-        assert bench.output("new") == reference([2] * length, 1)[:starts]
+        assert bench.loop.stats().num_waiting == (0 if starts else 1)
         bench.run()
+        assert bench.output("new") == reference([2] * length, 1)
         assert bench.loop.stats().num_preemptions_total == 0
 
 
@@ -99,7 +100,7 @@ def test_lost_sequence_is_noticed() -> None:
     bench = Bench()
     bench.add(ask("r", [1], 4))
     bench.loop._scheduler.waiting.clear()
-    with pytest.raises(PoolCorrupted, match=r"sequences \[0\] are live, \[\] are scheduled"):
+    with pytest.raises(PoolCorrupted, match=r"requests \[0\] are live, \[\] scheduled"):
         bench.loop.check()
 
 
@@ -219,3 +220,14 @@ def test_timings_are_measured_per_token() -> None:
     # clock readings: 0.501 first chunk's start, 0.502 its end, 0.503 second chunk's start, 0.504 its end
     assert first == TokenTiming(501000, 1, pytest.approx(3.0))
     assert second == TokenTiming(1000, 1, pytest.approx(1.0))
+
+
+def test_batch_size_counts_all_who_took_part() -> None:
+    """Also those whose prompt goes on in the next step, and those who got nothing but a failure."""
+    bench = Bench(max_step_tokens=4)
+    bench.add(ask("decode", [1], 4))
+    bench.add(ask("long", [1, 2, 3, 4, 5], 1))
+    bench.runner.failures[1] = "broken"
+    bench.run()
+    assert [event.timings[0].batch_size for event in bench.events["decode"]] == [2, 2, 1, 1]
+    assert set(bench.failures) == {"long"}

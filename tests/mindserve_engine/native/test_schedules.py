@@ -17,8 +17,9 @@ SIZES = st.fixed_dictionaries(
         "num_blocks": st.integers(3, 24),
         "block_size": st.sampled_from([1, 2, 3, 4]),
         "max_batch_size": st.integers(1, 6),
-        "max_step_tokens": st.integers(1, 12),
+        "max_step_tokens": st.one_of(st.integers(1, 12), st.just(99)),
         "prefix_cache": st.booleans(),
+        "mixed_step_ms": st.sampled_from([0.0, 20.0, 250.0]),
     }
 )
 

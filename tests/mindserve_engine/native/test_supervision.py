@@ -3,11 +3,8 @@
 import asyncio
 import os
 import signal
-import subprocess
-import sys
-import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
@@ -15,25 +12,17 @@ import zmq
 from engines import answer, make_engine
 from fake_core import DIE, FAIL, HANG, NUM_BLOCKS, SLOW
 from fake_runner import reference
-from loops import ask
-from waiting import is_alive, until
+from loops import ask, fake_info
+from waiting import is_alive, names_in, until
 
 from mindserve_engine.interface import EngineError, EngineUnavailable, GenerationFailed
-from mindserve_engine.native import supervisor
+from mindserve_engine.native import child, supervisor
 from mindserve_engine.native.process import NativeEngine
-from mindserve_engine.native.wire import Alive, FromCore
+from mindserve_engine.native.wire import Alive, FromCore, Loading, Ready
 from mindserve_engine.options import EngineOptions
-from mindserve_engine.types import EngineHealth, EngineState
+from mindserve_engine.types import EngineHealth, EngineState, EngineStats
 
 pytestmark = pytest.mark.usefixtures("fast_restarts")
-
-
-@pytest.fixture
-def scratch(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Where sockets are made; short, as the names of sockets must be."""
-    with tempfile.TemporaryDirectory(prefix="ms-") as directory:
-        monkeypatch.setattr(tempfile, "tempdir", directory)
-        yield Path(directory)
 
 
 @pytest.fixture
@@ -192,6 +181,26 @@ async def test_instance_that_cannot_come_back_is_given_up(tmp_path: Path, caplog
     await engine.close()
 
 
+async def test_process_of_another_version_is_not_tried_again(
+    engine: NativeEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after an upgrade under a running server: the next process finds other code on the disk."""
+    monkeypatch.setattr(child, "protocol", lambda: "another")
+    os.kill(engine.pids[0], signal.SIGKILL)
+    await until(lambda: engine.health().state is EngineState.FAILED)
+    assert engine.health().reason == supervisor.OTHER_VERSION
+    assert engine._instances[0]._num_failed_starts == 1
+    with pytest.raises(EngineUnavailable, match="restart the server"):
+        await engine.admit(ask("r", [1]))
+
+
+async def test_process_that_talks_nonsense_is_a_failed_start() -> None:
+    engine = make_engine("say_nonsense")
+    with pytest.raises(EngineError, match=r"sent a message that cannot be read \(Expected `float`"):
+        await engine.start()
+    await engine.close()
+
+
 async def test_failed_restarts_are_counted_anew_after_each_success(tmp_path: Path) -> None:
     engine = make_engine("load_every_third_time", tmp_path)
     await engine.start()
@@ -214,62 +223,6 @@ async def test_progress_is_seen_and_loading_can_be_given_up() -> None:
     with pytest.raises(EngineError, match="closed"):
         await starting
     assert not any(map(is_alive, engine.pids))
-
-
-def names_in(directory: Path) -> list[str]:
-    return sorted(path.name for path in directory.iterdir())
-
-
-async def test_nothing_is_left_behind(scratch: Path) -> None:
-    before = names_in(Path("/proc/self/fd"))
-    for _ in range(2):
-        engine = make_engine()
-        await engine.start()
-        os.kill(engine.pids[0], signal.SIGKILL)
-        await until(lambda: engine.stats().num_restarts_total == 1)  # noqa: B023 - awaited in the same turn
-        await answer(engine, "r", [1])
-        assert names_in(scratch) == []
-        await engine.close()
-        assert not any(map(is_alive, engine.pids))
-    await until(lambda: names_in(Path("/proc/self/fd")) == before)
-
-
-PARENT = """
-import asyncio, sys
-from pathlib import Path
-from mindserve_engine.native.process import NativeEngine
-from mindserve_engine.options import EngineOptions
-
-async def main():
-    engine = NativeEngine(EngineOptions(model_path=Path("none"), runner=sys.argv[1]))
-    starting = asyncio.ensure_future(engine.start())
-    while not (engine.pids and (engine.health().progress or starting.done())):
-        await asyncio.sleep(0.01)
-    print(*engine.pids, flush=True)
-    await asyncio.sleep(60)
-
-asyncio.run(main())
-"""
-
-
-@pytest.mark.parametrize("runner", ["fake_core:load_runner", "fake_core:never_load"])
-@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM])
-def test_process_does_not_outlive_its_parent(runner: str, end: signal.Signals) -> None:
-    with subprocess.Popen([sys.executable, "-c", PARENT, runner], stdout=subprocess.PIPE) as parent:
-        pid = int(parent.stdout.readline())
-        assert is_alive(pid)
-        parent.send_signal(end)
-        parent.wait(30)
-    asyncio.run(until(lambda: not is_alive(pid)))
-
-
-async def test_signals_for_all_processes_leave_the_engine_alone(engine: NativeEngine) -> None:
-    (pid,) = engine.pids
-    assert os.getpgid(pid) != os.getpgid(0)
-    for signum in (signal.SIGINT, signal.SIGTERM):
-        os.kill(pid, signum)
-    assert await answer(engine, "r", [1, 2]) == reference([1, 2], 4)
-    assert engine.pids == [pid]
 
 
 async def test_backoff_grows_and_starts_anew_after_a_stable_time(
@@ -305,6 +258,25 @@ class QuietChild:
 
     def kill(self) -> None:
         self.num_kills += 1
+
+    def send(self, message: object) -> None:
+        pass
+
+    async def end(self, grace_s: float) -> None:
+        pass
+
+
+@pytest.mark.parametrize("words", [Loading("on and on", 0.5), Ready(fake_info(4, 4), EngineStats())])
+async def test_words_after_the_close_bring_nothing_back(monkeypatch: pytest.MonkeyPatch, words: FromCore) -> None:
+    monkeypatch.setattr(supervisor, "Child", QuietChild)
+    with zmq.Context() as context:
+        instance = supervisor.Supervisor(EngineOptions(model_path=Path("none")), context)
+    instance.launch()
+    await instance.close()
+    instance._receive(words)
+    instance._exited(-signal.SIGKILL)
+    assert instance.health == EngineHealth(state=EngineState.CLOSED)
+    assert instance._timer is None
 
 
 async def test_how_long_a_process_may_be_silent(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,11 @@
 """Messages come out as they went in."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 from loops import ask, fake_info
 
@@ -13,6 +17,7 @@ from mindserve_engine.native.wire import (
     Dying,
     FromCore,
     Loading,
+    OtherVersion,
     Ready,
     Setup,
     Step,
@@ -21,6 +26,7 @@ from mindserve_engine.native.wire import (
     decode_setup,
     decode_to_core,
     encode,
+    protocol,
 )
 from mindserve_engine.options import EngineOptions
 from mindserve_engine.types import EngineStats, FinishReason, SamplingParams, SequenceEvent, TokenTiming
@@ -48,7 +54,40 @@ def test_from_core(message: FromCore) -> None:
     assert decode_from_core(encode(message)) == message
 
 
+SETUP = Setup(
+    protocol=protocol(),
+    options=EngineOptions(model_path=Path("/m/ä.gguf"), kv_memory_gb=1.5, prefix_cache=False),
+    socket_directory=Path("/tmp/x"),
+    parent_pid=1,
+    heartbeat_s=0.5,
+)
+
+
 def test_setup_carries_all_options() -> None:
-    options = EngineOptions(model_path=Path("/m/ä.gguf"), kv_memory_gb=1.5, prefix_cache=False)
-    setup = Setup(options=options, requests_address="a", results_address="b", parent_pid=1, heartbeat_s=0.5)
-    assert decode_setup(encode(setup)) == setup
+    assert decode_setup(encode(SETUP)) == SETUP
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        {**msgspec.to_builtins(SETUP, enc_hook=str), "protocol": "older"},
+        {"protocol": "newer", "everything": "else has changed"},
+        {},
+        {"protocol": 7},
+        ["no", "map"],
+    ],
+)
+def test_setup_of_another_version_is_told_from_a_broken_one(sent: object) -> None:
+    with pytest.raises(OtherVersion):
+        decode_setup(msgspec.msgpack.encode(sent))
+
+
+def test_protocol_is_the_same_in_every_process() -> None:
+    told = subprocess.run(
+        [sys.executable, "-c", "from mindserve_engine.native.wire import protocol; print(protocol())"],
+        env={**os.environ, "PYTHONHASHSEED": "123"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert told.stdout.strip() == protocol()

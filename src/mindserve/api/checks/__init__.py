@@ -13,9 +13,9 @@ from mindserve.api._generated.models import ChatCompletionRequest
 from mindserve.api._generated.rules import RULES, Rule
 from mindserve.api.checks import messages, output, sequences, template, tools
 from mindserve.api.checks.breach import Breach, Predicate, Subject
-from mindserve.api.expectation import number_text, shown
+from mindserve.api.expectation import number_text
 from mindserve.config.settings import ServeSettings
-from mindserve.errors import RequestRefused
+from mindserve.errors import RequestRefused, shown
 
 PREDICATES: Final = MappingProxyType[str, Predicate](
     {

@@ -18,7 +18,8 @@ would cost more than the rest of sampling."""
 _FEWEST_CANDIDATES: Final = 64
 _NUCLEUS_CANDIDATES: Final = 1024
 """Tried first for top-p without top-k; a flatter distribution falls back to a full sort."""
-_SMALLEST_TEMPERATURE: Final = torch.finfo(torch.float32).tiny
+_TEMPERATURES: Final = (torch.finfo(torch.float32).tiny, torch.finfo(torch.float32).max)
+"""Those beyond are taken for these: nothing may be divided by zero, nor the infinity of a masked token by another."""
 
 
 @dataclass(slots=True)
@@ -51,7 +52,7 @@ class DrawRows:
 
         The largest logit is taken off first: whatever the temperature, nothing overflows."""
         temperature = torch.tensor(self.temperature, dtype=torch.float64, device=logits.device)
-        temperature = temperature.clamp_min(_SMALLEST_TEMPERATURE).to(torch.float32)
+        temperature = temperature.clamp(*_TEMPERATURES).to(torch.float32)
         return torch.exp((logits - self.best[:, None]) / temperature[:, None])
 
 

@@ -121,3 +121,17 @@ def talk_before_loading(options: EngineOptions, progress: Progress) -> Loaded:
     (options.model_path / "said").touch()
     threading.Event().wait()
     raise AssertionError
+
+
+def say_nonsense(options: EngineOptions, progress: Progress) -> Loaded:
+    """Goes on after a word that no parent can read."""
+    progress("loading weights", 0.5)
+    progress("loading weights", "half of it")
+    progress("loading weights", 0.75)
+    return never_load(options, progress)
+
+
+def talk_and_die(options: EngineOptions, progress: Progress) -> Loaded:
+    for number in range(NUM_WORDS):
+        progress(str(number), 0.0)
+    raise EngineError("that was all")

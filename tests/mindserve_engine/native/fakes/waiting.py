@@ -1,4 +1,4 @@
-"""Waiting for what another process brings about."""
+"""Waiting for what another process brings about, and looking at it."""
 
 from __future__ import annotations
 
@@ -21,3 +21,7 @@ def is_alive(pid: int) -> bool:
     except FileNotFoundError:
         return False
     return state != "Z"
+
+
+def names_in(directory: Path) -> list[str]:
+    return sorted(path.name for path in directory.iterdir())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 
 import pytest
@@ -86,9 +87,48 @@ def test_counting_step_by_step_equals_counting_at_once() -> None:
     assert dict(zip(at_once.token_ids, at_once.num_generated, strict=True))[3] == 3
 
 
-def test_a_tiny_repetition_penalty_stays_finite() -> None:
-    logits = torch.full((1, VOCAB), 30.0)
-    assert penalised(logits, [([5], [], SamplingParams(repetition_penalty=1e-45))]).isfinite().all()
+EXTREMES = [0.0, 5e-324, 1e-45, 1.0, 1e45, sys.float_info.max]
+"""Of the size of penalties: all that are finite."""
+penalties = st.sampled_from([*EXTREMES, *(-size for size in EXTREMES)])
+
+
+@pytest.mark.parametrize("repetition_penalty", EXTREMES[1:])
+@given(logit=st.floats(width=32, allow_nan=False, allow_infinity=False), presence=penalties, frequency=penalties)
+def test_extreme_penalties_stay_finite(
+    repetition_penalty: float, logit: float, presence: float, frequency: float
+) -> None:
+    params = SamplingParams(
+        repetition_penalty=repetition_penalty, presence_penalty=presence, frequency_penalty=frequency
+    )
+    logits = torch.full((1, VOCAB), logit)
+    changed = penalised(logits, [([5], [6, 7, 7, 7], params)])
+    assert changed.isfinite().all()
+    assert torch.equal(changed[0, 8:], logits[0, 8:])
+
+
+@pytest.mark.parametrize(
+    ("params", "expected"),
+    [
+        (SamplingParams(repetition_penalty=5e-324), [1.0, 0.0, 0.0]),
+        (SamplingParams(repetition_penalty=sys.float_info.max), [0.0, -1.0, 0.0]),
+        (SamplingParams(presence_penalty=sys.float_info.max), [-1.0, -1.0, -1.0]),
+        (SamplingParams(frequency_penalty=-sys.float_info.max), [1.0, 1.0, 1.0]),
+    ],
+    ids=str,
+)
+def test_extreme_penalties_end_at_the_largest_number(params: SamplingParams, expected: list[float]) -> None:
+    """A positive, a negative and no logit, each generated twice."""
+    logits = torch.tensor([[3.0, -3.0, 0.0]])
+    changed = penalised(logits, [([0], [0, 1, 2, 0, 1, 2], params)])[0]
+    torch.testing.assert_close(changed / torch.finfo(torch.float32).max, torch.tensor(expected))
+
+
+@pytest.mark.parametrize("broken", [float("nan"), float("inf"), float("-inf")])
+def test_what_the_model_broke_stays_broken(broken: float) -> None:
+    logits = torch.full((1, VOCAB), 1.0)
+    logits[0, 5] = broken
+    params = SamplingParams(repetition_penalty=2.0, presence_penalty=1.0, frequency_penalty=1e300)
+    assert str(float(penalised(logits, [([5], [5], params)])[0, 5])) == str(broken)
 
 
 def test_neutral_values_are_no_penalties() -> None:

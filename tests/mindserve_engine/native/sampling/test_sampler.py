@@ -104,6 +104,40 @@ def test_huge_temperature_is_uniform() -> None:
     assert chi_square_p_value(observed, np.full(VOCAB, 1 / VOCAB)) > 0.001
 
 
+@pytest.mark.parametrize("temperature", [1e38, 1e39, 1e308])
+def test_huge_temperature_draws_no_masked_token(temperature: float) -> None:
+    logits = torch.full((VOCAB,), float("-inf"))
+    logits[[3, 500]] = torch.tensor([4.0, -4.0])
+    assert set(draws(logits, 100, temperature=temperature)) == {3, 500}
+    assert set(draws(logits, 100, temperature=temperature, top_k=90, top_p=0.9)) == {3, 500}
+
+
+@pytest.mark.parametrize("repetition_penalty", [5e-324, 1e308])
+@pytest.mark.parametrize("temperature", [0.0, 5e-324, 1.0, 1e308])
+def test_extreme_settings_together_give_a_token(temperature: float, repetition_penalty: float) -> None:
+    sample = row(
+        temperature=temperature,
+        repetition_penalty=repetition_penalty,
+        presence_penalty=-1e308,
+        frequency_penalty=1e308,
+        top_p=5e-324,
+        prompt=range(VOCAB),
+        output=[1, 1, 2],
+    )
+    (result,) = Sampler().sample(logits_row()[None], [sample])
+    assert result.failure is None
+
+
+@pytest.mark.parametrize(("top_p", "num_kept"), [(0.25, 1), (0.26, 2), (0.5, 2), (0.75, 3), (0.76, 4), (1.0, 4)])
+@pytest.mark.parametrize("vocab", [100, 3000])
+@pytest.mark.parametrize("top_k", [0, 50])
+def test_nucleus_ends_where_its_probability_is_reached(top_p: float, num_kept: int, vocab: int, top_k: int) -> None:
+    """Four tokens of exactly a quarter each: the one that reaches top_p is the last."""
+    logits = torch.full((vocab,), float("-inf"))
+    logits[[7, 30, 60, 99]] = 2.0
+    assert len(set(draws(logits, 200, top_p=top_p, top_k=top_k))) == num_kept
+
+
 @pytest.mark.parametrize("params", [{"top_p": 1e-6}, {"top_p": 1e-300}, {"top_k": 1}], ids=str)
 def test_one_candidate_always_stays(params: dict[str, Any]) -> None:
     logits = logits_row()

@@ -1,0 +1,57 @@
+"""How many prompt tokens a step may hold, from how long the steps before it took.
+
+On a CPU a full prompt step takes seconds, and whoever decodes gets no token meanwhile. So prompts that are worked on
+beside decodes are cut into chunks, and a step takes about ``EngineOptions.mixed_step_ms``; twice as long as one of
+decodes alone where that is more, so that prompts get half of the time on the slowest model. With nobody to wait for
+them they are held back only where a step would take so long that the process seems to hang.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mindserve_engine.options import EngineOptions
+
+_FIRST: Final = 256
+"""Prompt tokens of a step before anything is known of the model's speed."""
+_FEWEST: Final = 16
+"""However slow the model was said to be; and no fewer than there are decodes."""
+_SHARE_OF_SILENCE: Final = 0.25
+"""Of the time an engine process may be silent, for a step without decodes."""
+
+
+class Pacer:
+    """Learns from every step that says something about the speed. Torch-free, and knows no clock."""
+
+    def __init__(self, options: EngineOptions) -> None:
+        self._least_s = options.mixed_step_ms / 1e3
+        self._alone_s = options.heartbeat_timeout_s * _SHARE_OF_SILENCE
+        self._decodes_s: float | None = None
+        """A step of decodes alone."""
+        self._token_s: float | None = None
+        """Of a prompt token in a step that takes its full time, with everything else in that step."""
+
+    def limit(self, num_decodes: int) -> int:
+        """Prompt tokens for a step that runs so many decodes as well; at least 1."""
+        if self._token_s is None:
+            return _FIRST
+        target_s = self._mixed_s if num_decodes else self._alone_s
+        return max(_FEWEST, num_decodes, int(target_s / self._token_s))
+
+    def note(self, num_prompt_tokens: int, seconds: float) -> None:
+        """How long a step with so many prompt tokens took.
+
+        A small step that was quick enough tells nothing: most of its time may be what every step costs. A large one
+        gives a limit that is right or, as it too has that part, too low; the next step then corrects it."""
+        if not num_prompt_tokens:
+            # one step that was held up must not count for much
+            self._decodes_s = seconds if self._decodes_s is None else min(seconds, 2 * self._decodes_s)
+            return
+        fills = num_prompt_tokens >= (_FIRST if self._token_s is None else self._mixed_s / self._token_s)
+        if fills or seconds > self._mixed_s:
+            self._token_s = max(seconds, 1e-6) / num_prompt_tokens
+
+    @property
+    def _mixed_s(self) -> float:
+        """For a step of prompts and decodes."""
+        return max(self._least_s, 2 * (self._decodes_s or 0.0))

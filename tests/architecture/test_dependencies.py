@@ -1,0 +1,125 @@
+"""What pyproject.toml declares is what the code uses, and the pins of CI are those of what is declared."""
+
+from __future__ import annotations
+
+import ast
+import sys
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+from importlib.metadata import PackageNotFoundError, packages_distributions, requires
+from pathlib import Path
+from typing import Any
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).parents[2]
+OWN = {"mindserve", "mindserve_engine", "codegen", "conformance", "tests"}
+FOLDERS = ("src", "codegen", "conformance", "tests")
+
+USED_UNSEEN = {
+    "accelerate": "transformers loads models of other families with it",
+    "httptools": "uvicorn's parser, chosen by name",
+    "protobuf": "transformers reads sentencepiece tokenizers with it",
+    "sentencepiece": "transformers reads tokenizers without a tokenizer.json with it",
+    "import-linter": "a command",
+    "mypy": "a command",
+    "ruff": "a command",
+    "pytest-timeout": "a plugin",
+    "types-psutil": "read by mypy",
+    "types-pyyaml": "read by mypy",
+}
+"""Declared, though no file imports it."""
+
+BROUGHT = {"pydantic-core": "a part of pydantic", "packaging": "pytest stands on it"}
+"""Imported, though not declared."""
+
+
+def _project() -> dict[str, Any]:
+    project: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    return project
+
+
+def _declared(*extras: str) -> set[str]:
+    project = _project()
+    lines = [*project["dependencies"], *(line for extra in extras for line in project["optional-dependencies"][extra])]
+    names = [canonicalize_name(Requirement(line).name) for line in lines]
+    assert len(names) == len(set(names))
+    return set(names)
+
+
+@cache
+def _modules(folder: str) -> frozenset[str]:
+    """Modules that the files of a folder import, but for their own and the standard library's."""
+    files = list((ROOT / folder).rglob("*.py"))
+    return frozenset(_imports(files)) - OWN - {path.stem for path in files} - set(sys.stdlib_module_names)
+
+
+def _imports(files: Iterable[Path]) -> Iterator[str]:
+    for path in files:
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.Import):
+                yield from (alias.name.partition(".")[0] for alias in node.names)
+            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                yield node.module.partition(".")[0]
+
+
+def _imported(*folders: str) -> dict[str, set[str]]:
+    """Foreign module -> the distributions that may have brought it."""
+    found = _owners()
+    names = {name for folder in folders for name in _modules(folder)}
+    return {name: {canonicalize_name(owner) for owner in found.get(name, [name])} for name in names}
+
+
+@cache
+def _owners() -> Mapping[str, list[str]]:
+    return packages_distributions()
+
+
+def _undeclared(declared: set[str], *folders: str) -> dict[str, set[str]]:
+    return {name: owners for name, owners in _imported(*folders).items() if not owners & (declared | set(BROUGHT))}
+
+
+def test_what_the_server_imports_is_declared_for_it() -> None:
+    """Else it is there only as long as some other package happens to bring it."""
+    assert _undeclared(_declared("cpu"), "src") == {}
+
+
+def test_what_the_tools_and_tests_import_is_declared() -> None:
+    assert _undeclared(_declared("cpu", "dev"), *FOLDERS) == {}
+
+
+def test_what_is_declared_is_used() -> None:
+    used = {owner for owners in _imported(*FOLDERS).values() for owner in owners}
+    assert _declared("cpu", "dev") - used == set(USED_UNSEEN)
+
+
+@cache
+def _needs(name: str) -> frozenset[str]:
+    try:
+        lines = requires(name) or []
+    except PackageNotFoundError:
+        return frozenset()
+    needed = (Requirement(line) for line in lines)
+    return frozenset(
+        canonicalize_name(one.name) for one in needed if one.marker is None or one.marker.evaluate({"extra": ""})
+    )
+
+
+def _closure(names: Iterable[str]) -> set[str]:
+    reached: set[str] = set()
+    waiting = set(names)
+    while waiting:
+        name = waiting.pop()
+        reached.add(name)
+        waiting |= _needs(name) - reached
+    return reached
+
+
+def test_the_pins_are_those_of_what_is_declared() -> None:
+    pins = dict(line.split("==") for line in (ROOT / ".ci" / "constraints.txt").read_text("utf-8").splitlines())
+    pinned = {canonicalize_name(name) for name in pins}
+    declared = _declared("cpu", "dev")
+    assert declared - pinned == set()
+    assert pinned - _closure(declared) == set()
