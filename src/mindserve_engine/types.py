@@ -125,9 +125,8 @@ class SequenceEvent(msgspec.Struct, frozen=True, array_like=True):
     """Set when the sequence cannot go on (its logits became NaN): there is no finish reason and nothing follows."""
     logprobs: list[TokenLogprobs] = []
     """As long as ``token_ids`` when the request asked for them, else empty."""
-    cumulative_logprob: float | None = None
-    """With the finish reason, of requests with several sequences: the sum over the sequence's tokens of the model's
-    log-probabilities; for beam search the length-normalised score."""
+    beam_score: float | None = None
+    """Of a hypothesis of beam search: its sum of log-probabilities divided by its number of tokens."""
 
 
 class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):

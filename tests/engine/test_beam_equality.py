@@ -53,7 +53,7 @@ def beam_reference(
 def assert_found(driver: Driver, request_id: str, expected: list[tuple[list[int], float]]) -> None:
     events = driver.events[request_id]
     assert [event.index for event in events] == list(range(len(expected)))
-    assert [event.cumulative_logprob for event in events] == pytest.approx([score for _, score in expected], abs=1e-4)
+    assert [event.beam_score for event in events] == pytest.approx([score for _, score in expected], abs=1e-4)
     assert [event.token_ids for event in events] == [tokens for tokens, _ in expected]
 
 

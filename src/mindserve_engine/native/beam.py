@@ -89,7 +89,7 @@ class BeamSearch:
                 num_prompt_tokens=len(self.request.prompt_token_ids),
                 num_cached_tokens=num_cached_tokens,
                 logprobs=hypothesis.logprobs,
-                cumulative_logprob=hypothesis.score,
+                beam_score=hypothesis.score,
             )
             for index, hypothesis in enumerate(self._finished[: self.request.num_sequences])
         ]

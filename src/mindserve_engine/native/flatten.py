@@ -30,8 +30,6 @@ def flatten(schedule: Schedule, block_size: int) -> StepBatch:
 
 def _sample_row(sequence: Sequence, row: int, draw: int) -> SampleRow:
     request, search = sequence.request, sequence.search
-    # log-probabilities rank the sequences of a request, whether it wants to see them or not
-    num_ranked = 0 if request.num_sequences > 1 and search is None else None
     return SampleRow(
         sequence_id=sequence.sequence_id,
         row=row,
@@ -40,6 +38,6 @@ def _sample_row(sequence: Sequence, row: int, draw: int) -> SampleRow:
         position=len(sequence.output_token_ids),
         prompt_token_ids=request.prompt_token_ids,
         output_token_ids=sequence.output_token_ids,
-        num_logprobs=num_ranked if request.num_logprobs is None else request.num_logprobs,
+        num_logprobs=request.num_logprobs,
         num_candidates=0 if search is None else search.num_candidates,
     )

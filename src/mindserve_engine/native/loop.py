@@ -160,10 +160,6 @@ class EngineLoop:
 
     def _append(self, sequence: Sequence, sampled: Sampled, timing: TokenTiming) -> SequenceEvent:
         sequence.append(sampled.token_id)
-        logprobs = sampled.logprobs
-        if logprobs is not None:
-            sequence.cumulative_logprob += logprobs.logprob
-        wanted = logprobs is not None and sequence.request.num_logprobs is not None
         finish_reason = sequence.finish_reason(self._info.eos_token_ids, self._info.max_context)
         if finish_reason is not None:
             self._end(sequence)
@@ -175,8 +171,7 @@ class EngineLoop:
             finish_reason=finish_reason,
             num_prompt_tokens=len(sequence.request.prompt_token_ids),
             num_cached_tokens=sequence.num_cached_tokens or 0,
-            logprobs=[logprobs] if wanted and logprobs is not None else [],
-            cumulative_logprob=None if finish_reason is None or logprobs is None else sequence.cumulative_logprob,
+            logprobs=[] if sampled.logprobs is None else [sampled.logprobs],
         )
 
     def _advance(

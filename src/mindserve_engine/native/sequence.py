@@ -44,8 +44,6 @@ class Sequence:
     """Beams of one request share it and live in lockstep."""
     beam_score: float = 0.0
     """Sum of the tokens' log-probabilities after penalties, of a beam."""
-    cumulative_logprob: float = 0.0
-    """Sum of the tokens' log-probabilities, as far as they were reported."""
     logprobs: list[TokenLogprobs] = field(default_factory=list)
     """Of a beam's tokens, where the request wants them: a beam is told of only at its end."""
     last_token_at: float = 0.0

@@ -136,14 +136,13 @@ class ScriptedGeneration:
         """Tokens ``start:end`` of a sequence."""
         request = self._plan.request
         num_top, is_end = request.num_logprobs, end == sequence.num_tokens
-        ranked = is_end and (request.num_sequences > 1 or request.beam_width > 0)
         return msgspec.structs.replace(
             self._bare_event(index),
             token_ids=[sequence.token_at(position) for position in range(start, end)],
             timings=[sequence.timing_at(position) for position in range(start, end)],
             finish_reason=sequence.finish_reason if is_end else None,
             logprobs=[] if num_top is None else [sequence.logprobs_at(p, num_top) for p in range(start, end)],
-            cumulative_logprob=sequence.cumulative_logprob if ranked else None,
+            beam_score=sequence.score if request.beam_width else None,
         )
 
     def _bare_event(self, index: int, *, failure: str | None = None) -> SequenceEvent:

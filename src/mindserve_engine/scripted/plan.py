@@ -40,8 +40,10 @@ class SequencePlan:
         return TokenLogprobs(logprob, top, [logprob - rank for rank in range(len(top))])
 
     @property
-    def cumulative_logprob(self) -> float:
-        return float(sum(figure_at(self.voice.logprobs, position) for position in range(self.num_tokens)))
+    def score(self) -> float:
+        """As beam search has it: the mean log-probability."""
+        logprobs = [figure_at(self.voice.logprobs, position) for position in range(self.num_tokens)]
+        return sum(logprobs) / len(logprobs)
 
 
 @dataclass(slots=True, frozen=True)

@@ -38,7 +38,7 @@ def plain_search(request: GenerationRequest, eos: tuple[int, ...] = ()) -> list[
 
 
 def found(bench: Bench, request_id: str) -> list[tuple[list[int], float]]:
-    return [(event.token_ids, pytest.approx(event.cumulative_logprob)) for event in bench.events[request_id]]
+    return [(event.token_ids, pytest.approx(event.beam_score)) for event in bench.events[request_id]]
 
 
 def search(request_id: str = "beam", *, width: int = 3, **fields: object) -> GenerationRequest:
@@ -71,7 +71,7 @@ def test_equals_a_plain_search(
     bench.add(request)
     bench.add(ask("beside", [7, 7], 4, ignore_eos=True))
     bench.run()
-    assert [(event.token_ids, event.cumulative_logprob) for event in bench.events["beam"]] == [
+    assert [(event.token_ids, event.beam_score) for event in bench.events["beam"]] == [
         (tokens, pytest.approx(score)) for tokens, score in plain_search(request, ends)
     ]
     for event in bench.events["beam"]:

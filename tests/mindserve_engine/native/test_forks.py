@@ -46,21 +46,13 @@ def test_timings_and_prompt_figures_are_told_of_every_sequence() -> None:
     assert {event.num_prompt_tokens for event in first + second} == {5}
 
 
-def test_cumulative_logprobs_come_with_the_end() -> None:
+def test_logprobs_come_with_every_token_of_every_sequence() -> None:
     bench = Bench()
     bench.add(ask("r", PROMPT, 4, num_sequences=2, num_logprobs=0))
-    bench.add(ask("unseen", PROMPT, 4, num_sequences=2))
-    bench.add(ask("alone", PROMPT, 4))
+    bench.add(ask("silent", PROMPT, 4, num_sequences=2))
     bench.run()
-    for index in range(2):
-        events = bench.of_sequence("r", index)
-        total = sum(entry.logprob for event in events for entry in event.logprobs)
-        assert events[-1].cumulative_logprob == pytest.approx(total)
-        assert [event.cumulative_logprob for event in events[:-1]] == [None] * 3
-        unseen = bench.of_sequence("unseen", index)
-        assert unseen[-1].cumulative_logprob == pytest.approx(total)
-        assert all(event.logprobs == [] for event in unseen)
-    assert bench.of_sequence("alone")[-1].cumulative_logprob is None
+    assert [len(event.logprobs) for event in bench.events["r"]] == [1] * 8
+    assert [len(event.logprobs) for event in bench.events["silent"]] == [0] * 8
 
 
 def test_more_sequences_than_the_batch_has_places() -> None:

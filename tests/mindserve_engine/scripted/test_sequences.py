@@ -46,7 +46,6 @@ async def test_sequences_take_turns_and_start_over_with_the_voices(tmp_path: Pat
     assert [event.token_ids for event in found[0]] == [event.token_ids for event in found[2]]
     assert [event.timings[0].batch_size for event in found[1]] == [2, 3]
     assert [found[index][-1].finish_reason for index in (0, 1)] == [FinishReason.EOS, FinishReason.LENGTH]
-    assert [found[index][-1].cumulative_logprob for index in (0, 1)] == [-11.0, -1.0]
 
 
 async def test_logprobs_are_the_script_s(tmp_path: Path) -> None:
@@ -56,13 +55,14 @@ async def test_logprobs_are_the_script_s(tmp_path: Path) -> None:
     for event, entry in zip(found[0], entries, strict=True):
         assert entry.top_token_ids == [event.token_ids[0], 0, 1]
         assert entry.top_logprobs == [entry.logprob - rank for rank in range(3)]
-    assert found[0][-1].cumulative_logprob is None
+    assert found[0][-1].beam_score is None
 
 
 async def test_beams_come_at_the_end(tmp_path: Path) -> None:
     found = await collect(tmp_path, num_sequences=2, beam_width=3)
     assert [len(events) for events in found.values()] == [1, 1]
     assert [len(found[index][0].token_ids) for index in range(2)] == [4, 2]
+    assert [found[index][0].beam_score for index in range(2)] == [-11 / 4, -0.5]
     assert all(len(events[0].timings) == len(events[0].token_ids) for events in found.values())
 
 
