@@ -16,11 +16,14 @@ from mindserve.api._generated.models import (
     ChatCompletion,
     ChatCompletionChunk,
     Choice,
+    ChoiceLogprobs,
     ChunkChoice,
     ChunkDelta,
     PromptTokensDetails,
+    TokenLogprob,
     Usage,
 )
+from mindserve.api.logprobs import LogprobWriter
 from mindserve.chat.output import Finish, SequenceText
 from mindserve_engine.types import SequenceEvent, TokenTiming
 
@@ -40,17 +43,38 @@ class _Sequence:
     source: SequenceText
     texts: list[str] = field(default_factory=list)
     timings: list[TokenTiming] = field(default_factory=list)
+    logprobs: list[TokenLogprob] = field(default_factory=list)
+    num_told: int = 0
+    """Entries of ``logprobs`` that chunks have carried."""
+    cumulative_logprob: float = 0.0
     finish_reason: Finish | None = None
 
     @property
     def text(self) -> str:
         return "".join(self.texts)
 
+    def untold_logprobs(self) -> list[TokenLogprob]:
+        """Entries since the last call: those of tokens whose text was held back wait here with it."""
+        untold = self.logprobs[self.num_told :]
+        self.num_told = len(self.logprobs)
+        return untold
+
 
 class Answer:
     """What has come of one request: text, figures and ends of its sequences."""
 
-    def __init__(self, head: AnswerHead, texts: Sequence[SequenceText]) -> None:
+    def __init__(
+        self,
+        head: AnswerHead,
+        texts: Sequence[SequenceText],
+        *,
+        logprobs: LogprobWriter | None = None,
+        ranked: bool = False,
+    ) -> None:
+        """``logprobs``: the client wants to see them. ``ranked``: the whole answer has the likeliest sequence first,
+        by the sum of its tokens' log-probabilities (reading R7); the engine must report them."""
+        self._logprobs = logprobs
+        self._ranked = ranked
         self._head = head
         self._sequences = [_Sequence(source) for source in texts]
         self._num_prompt_tokens = 0
@@ -62,6 +86,10 @@ class Answer:
         """Every sequence has its finish reason; what the engine still sends is of no use."""
         return self._num_open == 0
 
+    def has_ended(self, index: int) -> bool:
+        """Whether the sequence has its finish reason, be it by a stop string of which the engine knows nothing."""
+        return self._sequences[index].finish_reason is not None
+
     def feed(self, event: SequenceEvent) -> str:
         """Take an event in and return the text it adds. Events after a sequence's end add nothing."""
         sequence = self._sequences[event.index]
@@ -72,6 +100,8 @@ class Answer:
             self._num_cached_tokens = event.num_cached_tokens
         delta = sequence.source.feed(event.token_ids, event.finish_reason)
         sequence.timings += event.timings[: delta.num_tokens]
+        if event.logprobs:
+            self._feed_logprobs(sequence, event, delta.num_tokens)
         if delta.text:
             sequence.texts.append(delta.text)
         if delta.finish is not None:
@@ -79,8 +109,17 @@ class Answer:
             self._num_open -= 1
         return delta.text
 
+    def _feed_logprobs(self, sequence: _Sequence, event: SequenceEvent, num_tokens: int) -> None:
+        logprobs = event.logprobs[:num_tokens]
+        sequence.cumulative_logprob += sum(one.logprob for one in logprobs)
+        if self._logprobs is not None:
+            sequence.logprobs += self._logprobs.entries(event.token_ids[:num_tokens], logprobs)
+
     def completion(self) -> ChatCompletion:
         """The whole answer. Every sequence must have ended."""
+        ordered = self._sequences
+        if self._ranked:
+            ordered = sorted(ordered, key=lambda sequence: -sequence.cumulative_logprob)
         longest = max(self._sequences, key=lambda sequence: len(sequence.timings))
         num_generated = sum(len(sequence.timings) for sequence in self._sequences)
         head = self._head
@@ -89,7 +128,7 @@ class Answer:
             object="chat.completion",
             created=head.created,
             model=head.model,
-            choices=[_choice(index, sequence) for index, sequence in enumerate(self._sequences)],
+            choices=[self._choice(index, sequence) for index, sequence in enumerate(ordered)],
             usage=self._usage(num_generated, longest.timings),
             prefill_time=whole_ms(longest.timings[0].step_ms) if longest.timings else 0,
             decode_time_arr=[whole_ms(timing.step_ms) for timing in longest.timings[1:]],
@@ -111,6 +150,8 @@ class Answer:
         if not text and sequence.finish_reason is None:
             return None
         chunk = self._chunk(event.index, sequence.text if full_text else text, sequence.finish_reason)
+        if self._logprobs is not None:
+            chunk.choices[0].logprobs = ChoiceLogprobs(content=sequence.untold_logprobs())
         if sequence.finish_reason is not None:
             chunk.usage = self._usage(len(sequence.timings), sequence.timings)
             if full_text:
@@ -131,6 +172,15 @@ class Answer:
             choices=[choice],
         )
 
+    def _choice(self, index: int, sequence: _Sequence) -> Choice:
+        assert sequence.finish_reason is not None, f"sequence {index} has no end"
+        return Choice(
+            index=index,
+            message=AssistantMessage(role="assistant", content=sequence.text, tool_calls=[]),
+            logprobs=None if self._logprobs is None else ChoiceLogprobs(content=sequence.logprobs),
+            finish_reason=sequence.finish_reason,
+        )
+
     def _usage(self, num_generated: int, timings: list[TokenTiming]) -> Usage:
         return Usage(
             prompt_tokens=self._num_prompt_tokens,
@@ -140,12 +190,6 @@ class Answer:
             batch_size=[timing.batch_size for timing in timings],
             queue_wait_time=[timing.queue_wait_us for timing in timings],
         )
-
-
-def _choice(index: int, sequence: _Sequence) -> Choice:
-    assert sequence.finish_reason is not None, f"sequence {index} has no end"
-    message = AssistantMessage(role="assistant", content=sequence.text, tool_calls=[])
-    return Choice(index=index, message=message, logprobs=None, finish_reason=sequence.finish_reason)
 
 
 def whole_ms(milliseconds: float) -> int:

@@ -35,10 +35,12 @@ from mindserve.api.lower import (
     template_messages,
     template_tools,
 )
+from mindserve.api.logprobs import LogprobWriter
 from mindserve.api.observed import observed
 from mindserve.api.presence import given
 from mindserve.api.readiness import require_ready
 from mindserve.api.run import Run
+from mindserve.api.sequences import sequence_wishes
 from mindserve.api.server import Server, server_of
 from mindserve.api.sse import EventStream, with_heartbeat
 from mindserve.chat.output import SequenceText
@@ -126,7 +128,13 @@ async def _admit(
         request_id=head.id,
         random_seed=server.random_seed,
     )
-    answer = Answer(head, await in_flight.run(_texts(chat, server, lowered)))
+    wishes = sequence_wishes(chat)
+    answer = Answer(
+        head,
+        await in_flight.run(_texts(chat, server, lowered)),
+        logprobs=None if wishes.num_logprobs is None else LogprobWriter(server.tokenizer.table.pieces),
+        ranked=wishes.ranked,
+    )
     with engine_errors():
         generation = await server.engine.admit(lowered)
     in_flight.stop_with(generation.abort)

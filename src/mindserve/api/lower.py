@@ -11,6 +11,7 @@ import msgspec
 from mindserve.api._generated.defaults import ChatCompletionRequestDefaults as Defaults
 from mindserve.api._generated.models import ChatCompletionRequest, ChatMessage
 from mindserve.api.presence import filled, given
+from mindserve.api.sequences import sequence_wishes
 from mindserve.config.settings import ServeSettings
 from mindserve.errors import RefusalKind, RequestRefused
 from mindserve.observe.logs import fields
@@ -39,6 +40,7 @@ def lower_request(
 ) -> GenerationRequest:
     """What the engine is asked for. Raises ``RequestRefused`` (CONTEXT_LENGTH) when the prompt is too long."""
     check_prompt_length(len(prompt_token_ids), settings, info)
+    wishes = sequence_wishes(request)
     return GenerationRequest(
         request_id=request_id,
         prompt_token_ids=prompt_token_ids,
@@ -46,7 +48,10 @@ def lower_request(
         sampling=_sampling(request, info, random_seed),
         stop_token_ids=_stop_token_ids(request, info),
         ignore_eos=_given(request.ignore_eos, Defaults.ignore_eos),
-        num_sequences=_given(request.n, Defaults.n),
+        num_sequences=wishes.num_returned,
+        beam_width=wishes.beam_width,
+        num_logprobs=0 if wishes.ranked and wishes.num_logprobs is None else wishes.num_logprobs,
+        adapter=request.model if request.model in settings.lora_names else None,
     )
 
 

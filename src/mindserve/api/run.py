@@ -51,6 +51,8 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
                 if self.answer.is_complete:
                     self.generation.abort()  # a stop string ends an answer of which the engine knows nothing
                     return
+                if event.finish_reason is None and self.answer.has_ended(event.index):
+                    self.generation.stop(event.index)
                 self.deadlines.waiting()
         self.request.raise_if_given_up()
         raise EngineFault("the engine ended the request without a finish reason")

@@ -10,6 +10,7 @@ from mindserve.config.batch import max_batch_size
 from mindserve.config.load import LoadedConfig
 from mindserve.config.lower import max_waiting
 from mindserve.config.overrides import the_model
+from mindserve.config.paths import adapter_path
 from mindserve_engine.options import EngineOptions
 
 
@@ -40,6 +41,7 @@ def choose_engine(loaded: LoadedConfig, weights: Path) -> EngineChoice:
         prefix_cache=schedule.enable_prefix_cache,
         num_threads=model.num_threads,
         heartbeat_timeout_s=float(backend.engine_heartbeat_timeout),
+        adapters={module.name: adapter_path(module, loaded.base) for module in deploy.lora_modules},
         trust_remote_code=model.trust_remote_code,
     )
     return EngineChoice(engine_name(model.backend_type), options)

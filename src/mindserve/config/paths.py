@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import Final
 
-from mindserve.config._generated import Config
+from mindserve.config._generated import Config, LoraModule
 from mindserve.config.overrides import the_model
 
 _MINDIE_CONFIG_FOLDER: Final = "conf"
@@ -27,6 +27,11 @@ def model_path(config: Config, base: Path) -> Path | None:
     text = the_model(config).model_weight_path
     # os.path leaves the home of a user who does not exist as it is, where Path.expanduser would raise.
     return None if text is None else base / os.path.expanduser(text)  # noqa: PTH111
+
+
+def adapter_path(module: LoraModule, base: Path) -> Path:
+    """The folder of a LoRA adapter."""
+    return base / os.path.expanduser(module.path)  # noqa: PTH111
 
 
 def model_path_problem(path: Path, backend_type: str) -> str | None:

@@ -16,13 +16,15 @@ from mindserve.config._generated import Config
 from mindserve.config.faults import Fault
 from mindserve.config.listen import TlsFiles, listen_addresses
 from mindserve.config.overrides import the_model
-from mindserve.config.paths import file_problem, model_path, model_path_problem
+from mindserve.config.paths import adapter_path, file_problem, model_path, model_path_problem
 from mindserve.config.plugins import PluginParamsInvalid, plugin_types
 from mindserve.errors import shown
 
 _SERVER: Final = "ServerConfig"
 _DEPLOY: Final = "BackendConfig.ModelDeployConfig"
 _MODEL: Final = "BackendConfig.ModelDeployConfig.ModelConfig[0]"
+_ADAPTER_CONFIG: Final = "adapter_config.json"
+"""Of the folder that PEFT writes."""
 WEIGHTS_PATH: Final = f"{_MODEL}.modelWeightPath"
 
 
@@ -100,6 +102,15 @@ def _names(config: Config, base: Path) -> Iterator[Fault]:
             )
 
 
+def _adapters(config: Config, base: Path) -> Iterator[Fault]:
+    if the_model(config).backend_type == "scripted":  # which needs no weights
+        return
+    for number, module in enumerate(config.backend_config.model_deploy_config.lora_modules):
+        problem = file_problem(adapter_path(module, base) / _ADAPTER_CONFIG)
+        if problem is not None:
+            yield Fault(f"{_DEPLOY}.LoraModules[{number}].path", problem)
+
+
 def _memory(config: Config, base: Path) -> Iterator[Fault]:
     if the_model(config).npu_mem_size == 0:
         yield Fault(f"{_MODEL}.npuMemSize", "0 leaves no room for keys and values: -1 takes what there is")
@@ -129,6 +140,7 @@ _RULES: Final = (
     ),
     _Rule(_tls, (f"{_SERVER}.https", f"{_SERVER}.tls", f"{_SERVER}.management", f"{_SERVER}.metrics")),
     _Rule(_names, (f"{_DEPLOY}.LoraModules", f"{_MODEL}.modelName")),
+    _Rule(_adapters, (f"{_DEPLOY}.LoraModules", f"{_MODEL}.backendType")),
     _Rule(_memory, (f"{_MODEL}.npuMemSize",)),
     _Rule(_plugins, (f"{_MODEL}.plugin_params",)),
     _Rule(_weights, (WEIGHTS_PATH, f"{_MODEL}.backendType")),

@@ -43,9 +43,21 @@ def faults_of(load: Load) -> Callable[..., dict[str, str]]:
 
 
 @pytest.fixture
-def full_mindie(tmp_path: Path) -> dict[str, Any]:
-    """Every key of MindIE's; the weights it names exist."""
+def write_adapter(tmp_path: Path) -> Callable[[str], None]:
+    """Makes what a config needs to see of an adapter, in a folder of this name."""
+
+    def write(name: str) -> None:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "adapter_config.json").write_text("{}")
+
+    return write
+
+
+@pytest.fixture
+def full_mindie(tmp_path: Path, write_adapter: Callable[[str], None]) -> dict[str, Any]:
+    """Every key of MindIE's; the weights and the adapter it names exist."""
     content: dict[str, Any] = json.loads(Path(__file__).with_name("full_mindie.json").read_text("utf-8"))
     (tmp_path / "weights").mkdir()
     (tmp_path / "weights" / "config.json").write_text("{}")
+    write_adapter("adapter")
     return content

@@ -17,7 +17,8 @@ def test_an_empty_config_gives_the_settings_defaults(load: Load) -> None:
     assert serve_settings(load_config(None, Overrides(), {})) == ServeSettings()
 
 
-def test_every_key_of_the_front_end_arrives(load: Load) -> None:
+def test_every_key_of_the_front_end_arrives(load: Load, write_adapter: Callable[[str], None]) -> None:
+    write_adapter("p")
     server = {
         "openAiSupport": "openai",
         "maxLinkNum": 7,

@@ -44,14 +44,11 @@ VALUES: dict[str, Any] = {
 }
 """Other valid values than those of the full config, where the schema alone does not give one."""
 
-WITHOUT_EFFECT = ("LoraModule", "path")
-"""No engine here has adapters; the server says so when it starts."""
-
 
 def _keys() -> Iterator[tuple[str, str]]:
     for section in SECTIONS:
         for key, schema in SCHEMA["$defs"][section]["properties"].items():
-            if not schema.get("x-ignored") and "$ref" not in schema and (section, key) != WITHOUT_EFFECT:
+            if not schema.get("x-ignored") and "$ref" not in schema:
                 yield section, key
 
 

@@ -84,7 +84,17 @@ def test_tls_files_do_not_matter_without_https(faults_of: FaultsOf) -> None:
     assert faults_of(server(tlsCert="nowhere.pem", tlsPk="nowhere.pem")) == {}
 
 
-def test_every_name_is_taken_once(faults_of: FaultsOf) -> None:
+def test_adapters_must_be_there(faults_of: FaultsOf, tmp_path: Path, write_adapter: Callable[[str], None]) -> None:
+    write_adapter("here")
+    modules = [{"name": "one", "path": "here"}, {"name": "two", "path": "nowhere"}]
+    content = {"BackendConfig": {"ModelDeployConfig": {"LoraModules": modules}}}
+    missing = tmp_path / "nowhere" / "adapter_config.json"
+    assert faults_of(content) == {f"{DEPLOY}.LoraModules[1].path": f"there is no file {missing}"}
+
+
+def test_every_name_is_taken_once(faults_of: FaultsOf, write_adapter: Callable[[str], None]) -> None:
+    for name in "abc":
+        write_adapter(name)
     modules = [
         {"name": "base", "path": "a"},
         {"name": "one", "path": "b", "baseModelName": "base"},
