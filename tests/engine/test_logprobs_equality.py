@@ -1,4 +1,4 @@
-"""Reported log-probabilities are those of transformers' logits, within 1e-4 in float32; of several sequences and beams too."""
+"""Reported log-probabilities are those of transformers' logits, within 1e-4 in float32; of beams too."""
 
 from __future__ import annotations
 
