@@ -27,6 +27,7 @@ from mindserve.api.decode import check_content_encoding, check_content_type, dec
 from mindserve.api.edge import uuid_of
 from mindserve.api.engine_errors import engine_errors
 from mindserve.api.inflight import InFlight
+from mindserve.api.logprobs import LogprobWriter
 from mindserve.api.lower import (
     check_prompt_length,
     lower_request,
@@ -35,7 +36,6 @@ from mindserve.api.lower import (
     template_messages,
     template_tools,
 )
-from mindserve.api.logprobs import LogprobWriter
 from mindserve.api.observed import observed
 from mindserve.api.presence import given
 from mindserve.api.readiness import require_ready

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Final
 
 from mindserve.errors import EngineFault, RefusalKind, RequestRefused
 from mindserve_engine.interface import (
@@ -13,6 +14,15 @@ from mindserve_engine.interface import (
     QueueFull,
     RequestInvalid,
 )
+
+_WIRE_FIELDS: Final = {
+    "adapter": "model",
+    "beam_width": "use_beam_search",
+    "num_logprobs": "top_logprobs",
+    "num_sequences": "n",
+    "prompt_token_ids": "messages",
+}
+"""What a client calls the fields of an engine's request, where the names differ."""
 
 
 @contextmanager
@@ -38,6 +48,7 @@ def engine_errors() -> Iterator[None]:
             kind=RefusalKind.CONTEXT_LENGTH,
         ) from error
     except RequestInvalid as error:
-        raise RequestRefused(str(error), field=error.field) from error
+        field = _WIRE_FIELDS.get(error.field, error.field)
+        raise RequestRefused(f"{field}: {error.reason}", field=field) from error
     except GenerationFailed as error:
         raise EngineFault(f"the engine could not finish the request: {error}") from error
