@@ -12,6 +12,7 @@ from gguf import GGUFReader
 from transformers import AutoConfig, PretrainedConfig
 
 from mindserve_engine.interface import EngineError
+from mindserve_engine.native.first_line import first_line
 from mindserve_engine.native.models.gguf_config import complete_config, read_config
 from mindserve_engine.native.models.rope import longest_context
 from mindserve_engine.native.weights.gguf_file import open_gguf
@@ -64,24 +65,30 @@ def read_facts(path: Path, *, trust_remote_code: bool) -> ModelFacts:
 
 def _gguf_facts(path: Path) -> ModelFacts:
     reader = open_gguf(path)
-    config = _gguf_config(path, reader)
-    eos = [int(reader.fields[key].contents()) for key in _GGUF_EOS_KEYS if key in reader.fields]
-    if "tokenizer.ggml.tokens" in reader.fields:
-        tokens = reader.fields["tokenizer.ggml.tokens"].contents()
-        eos += [tokens.index(_END_OF_TURN)] if _END_OF_TURN in tokens else []
-    eos += _ids(config.eos_token_id)
-    return ModelFacts(path=path, config=config, eos_token_ids=_within(eos, config), default_top_k=None, gguf=reader)
+    try:
+        config = _gguf_config(path, reader)
+        eos = _within([*_gguf_ends(reader), *_ids(config.eos_token_id)], config)
+    except Exception as error:  # values of any type may stand under any key
+        raise _unusable_config(path, error) from error
+    return ModelFacts(path=path, config=config, eos_token_ids=eos, default_top_k=None, gguf=reader)
 
 
 def _gguf_config(path: Path, reader: GGUFReader) -> PretrainedConfig:
-    try:
-        config = read_config(reader)
-        if config is None:
-            config = AutoConfig.from_pretrained(path.parent, gguf_file=path.name, local_files_only=True)
-        complete_config(config, reader)
-    except Exception as error:  # values of any type may stand under any key
-        raise _unusable_config(path, error) from error
+    config = read_config(reader)
+    if config is None:
+        config = AutoConfig.from_pretrained(path.parent, gguf_file=path.name, local_files_only=True)
+    complete_config(config, reader)
     return config
+
+
+def _gguf_ends(reader: GGUFReader) -> Iterator[int]:
+    for key in _GGUF_EOS_KEYS:
+        if key in reader.fields:
+            yield int(reader.fields[key].contents())
+    if "tokenizer.ggml.tokens" in reader.fields:
+        tokens = reader.fields["tokenizer.ggml.tokens"].contents()
+        if _END_OF_TURN in tokens:
+            yield tokens.index(_END_OF_TURN)
 
 
 def _load_config(folder: Path, *, trust_remote_code: bool) -> PretrainedConfig:
@@ -120,9 +127,3 @@ def _ids(value: Any) -> list[int]:
 
 def _within(token_ids: Iterable[int], config: PretrainedConfig) -> tuple[int, ...]:
     return tuple(dict.fromkeys(token for token in token_ids if 0 <= token < config.vocab_size))
-
-
-def first_line(error: BaseException) -> str:
-    """An error of a library as part of one line: its type when it says nothing."""
-    text = str(error).strip().partition("\n")[0].strip()
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
