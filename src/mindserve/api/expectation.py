@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from decimal import Decimal
+from dataclasses import dataclass
 from typing import Any, Final
 
 Schema = dict[str, Any]
@@ -15,6 +15,14 @@ Path = tuple[str | int, ...]
 """Keys and indices from the root of the body."""
 
 MISSING: Final = object()
+
+
+@dataclass(frozen=True, slots=True)
+class NumberText:
+    """A JSON number as it was written: shown as such, whatever its size."""
+
+    text: str
+
 
 _ARTICLES: Final = {
     "integer": "an integer",
@@ -144,7 +152,8 @@ def shown(value: object, limit: int = 64) -> str:
         return "an object"
     if isinstance(value, Sequence) and not isinstance(value, str):
         return f"a list of {len(value)} items" if len(value) != 1 else "a list of 1 item"
-    if isinstance(value, Decimal):
-        return str(value)[:limit]
-    text = json.dumps(value[: limit + 1] if isinstance(value, str) else value, ensure_ascii=False)
+    if isinstance(value, NumberText):
+        text = value.text
+    else:
+        text = json.dumps(value[: limit + 1] if isinstance(value, str) else value, ensure_ascii=False)
     return text if len(text) <= limit else f"{text[:limit]}…"

@@ -1,11 +1,10 @@
 from __future__ import annotations
 
-from decimal import Decimal
 from typing import Any
 
 import pytest
 
-from mindserve.api.expectation import MISSING, Expectations, shown, value_at
+from mindserve.api.expectation import MISSING, Expectations, NumberText, shown, value_at
 
 DOCUMENT: dict[str, Any] = {
     "components": {
@@ -53,7 +52,8 @@ def test_words(path: tuple[str | int, ...], body: object, expected: str | None) 
         (None, "null"),
         (True, "true"),
         (1.5, "1.5"),
-        (Decimal("1E+999"), "1E+999"),
+        (NumberText("1e+999"), "1e+999"),
+        (NumberText("1" * 100), "1" * 64 + "…"),
         ("é\n", '"é\\n"'),
         ("x" * 100, '"' + "x" * 63 + "…"),
         ([1], "a list of 1 item"),
