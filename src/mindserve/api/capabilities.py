@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final, NamedTuple
 
 from mindserve.api._generated.models import ChatCompletionRequest, TextPart
 from mindserve.api.presence import filled, given
@@ -25,42 +26,56 @@ def check_model(request: ChatCompletionRequest, settings: ServeSettings) -> None
 
 def check_capabilities(request: ChatCompletionRequest, settings: ServeSettings, info: EngineInfo) -> None:
     """Raise ``RequestRefused`` naming the first field that asks for what is not there."""
-    for field, value, feature in _missing(request, settings, info):
-        got = "" if value is None else f", got {shown(value)}"
-        raise RequestRefused(f"{field}: {feature} is not available on this server{got}", field=field)
+    for wish in _wishes(request, settings):
+        if wish.needs in CARRIED and wish.needs in info.capabilities:
+            continue
+        got = "" if wish.value is None else f", got {shown(wish.value)}"
+        raise RequestRefused(f"{wish.field}: {wish.feature} is not available on this server{got}", field=wish.field)
 
 
-def _missing(
-    request: ChatCompletionRequest, settings: ServeSettings, info: EngineInfo
-) -> Iterator[tuple[str, object, str]]:
-    """Triples of field, value and feature."""
+CARRIED: Final = frozenset({Capability.PARALLEL_SAMPLING})
+"""What the server can ask of an engine and tell of its answers; the engine's own word decides about these alone."""
+
+
+class _Wish(NamedTuple):
+    """A field that asks for a feature."""
+
+    field: str
+    value: object
+    feature: str
+    needs: Capability | None
+    """None: the feature is the server's own, and it has it not."""
+
+
+def _wishes(request: ChatCompletionRequest, settings: ServeSettings) -> Iterator[_Wish]:
     if request.model in settings.lora_names:
-        yield "model", request.model, "a LoRA adapter"
-    yield from _missing_media(request)
-    yield from _missing_sequences(request, info)
+        yield _Wish("model", request.model, "a LoRA adapter", Capability.LORA)
+    yield from _media(request)
+    yield from _sequences(request)
     if request.logprobs is True:
-        yield "logprobs", True, "reporting log-probabilities"
+        yield _Wish("logprobs", True, "reporting log-probabilities", Capability.LOGPROBS)
     if given(request.top_logprobs) is not None and request.logprobs is not False:
-        yield "top_logprobs", request.top_logprobs, "reporting log-probabilities"
+        yield _Wish("top_logprobs", request.top_logprobs, "reporting log-probabilities", Capability.LOGPROBS)
     if filled(request.tools) and request.tool_choice != "none":
-        yield "tools", None, "calling tools"
+        yield _Wish("tools", None, "calling tools", None)
     wanted = given(request.response_format)
     if wanted is not None and wanted.type != "text":
-        yield "response_format.type", wanted.type, "constrained output"
+        yield _Wish("response_format.type", wanted.type, "constrained output", Capability.GRAMMAR)
 
 
-def _missing_media(request: ChatCompletionRequest) -> Iterator[tuple[str, object, str]]:
+def _media(request: ChatCompletionRequest) -> Iterator[_Wish]:
     for i, message in enumerate(request.messages):
         for j, part in enumerate(message.content if isinstance(message.content, list) else ()):
             if not isinstance(part, TextPart):
-                yield f"messages[{i}].content[{j}].type", part.__struct_config__.tag, "media input"
+                field = f"messages[{i}].content[{j}].type"
+                yield _Wish(field, part.__struct_config__.tag, "media input", Capability.MEDIA)
 
 
-def _missing_sequences(request: ChatCompletionRequest, info: EngineInfo) -> Iterator[tuple[str, object, str]]:
+def _sequences(request: ChatCompletionRequest) -> Iterator[_Wish]:
     n, best_of = given(request.n), given(request.best_of)
     if request.use_beam_search is True:
-        yield "use_beam_search", True, "beam search"
+        yield _Wish("use_beam_search", True, "beam search", Capability.BEAM_SEARCH)
     if best_of is not None and best_of > 1:
-        yield "best_of", best_of, "choosing among several sequences"
-    if n is not None and n > 1 and Capability.PARALLEL_SAMPLING not in info.capabilities:
-        yield "n", n, "generating several sequences"
+        yield _Wish("best_of", best_of, "choosing among several sequences", None)
+    if n is not None and n > 1:
+        yield _Wish("n", n, "generating several sequences", Capability.PARALLEL_SAMPLING)

@@ -29,6 +29,7 @@ class ModelFacts:
     """The text model's config."""
     eos_token_ids: tuple[int, ...]
     default_top_k: int | None
+    """``top_k`` of the folder's generation_config.json, else of its config.json; 0 keeps all candidates."""
     gguf: GGUFReader | None = None
     """The open file, when the model is one."""
 
@@ -52,14 +53,13 @@ def read_facts(path: Path, *, trust_remote_code: bool) -> ModelFacts:
         raise EngineError(f"{path}: no config.json in the model folder")
     config = _load_config(path, trust_remote_code=trust_remote_code)
     generation = _read_json(path / "generation_config.json")
-    top_k = generation.get("top_k")
     eos = [*_ids(generation.get("eos_token_id")), *_ids(config.eos_token_id), *_folder_end_of_turn(path)]
     text_config = config.get_text_config()
     return ModelFacts(
         path=path,
         config=text_config,
         eos_token_ids=_within(eos, text_config),
-        default_top_k=top_k if isinstance(top_k, int) and top_k > 0 else None,
+        default_top_k=_top_k(generation, _read_json(path / "config.json")),
     )
 
 
@@ -117,6 +117,13 @@ def _read_json(path: Path) -> dict[str, Any]:
     except ValueError as error:
         raise EngineError(f"{path}: not valid JSON ({error})") from error
     return content if isinstance(content, dict) else {}
+
+
+def _top_k(*files: dict[str, Any]) -> int | None:
+    """The first that is there; 0, as transformers has it, and anything below keep all candidates."""
+    found = (file["top_k"] for file in files if type(file.get("top_k")) is int)
+    top_k = next(found, None)
+    return None if top_k is None else max(top_k, 0)
 
 
 def _ids(value: Any) -> list[int]:
