@@ -6,7 +6,7 @@ import difflib
 from dataclasses import dataclass
 from pathlib import Path
 
-from codegen import config_models, config_reference, defaults, models, operations, reference, rules
+from codegen import config_models, config_reference, constants, defaults, models, operations, reference, rules
 from codegen.diagnostics import Diagnostic, SpecRefused
 from codegen.document import Document, load
 from codegen.profile import config, lint
@@ -20,7 +20,13 @@ CONFIG_SCHEMA = Path("spec/config.schema.yaml")
 CONFIG_REFERENCE = Path("spec/docs/config.md")
 CONFIG_MODELS = Path("src/mindserve/config/_generated.py")
 _DIFF_LINES = 12
-_PYTHON = {"models.py": models, "rules.py": rules, "operations.py": operations, "defaults.py": defaults}
+_PYTHON = {
+    "models.py": models,
+    "rules.py": rules,
+    "operations.py": operations,
+    "defaults.py": defaults,
+    "constants.py": constants,
+}
 _PACKAGE_DOCSTRING = '"""The contract as code: msgspec and the standard library only."""\n'
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from codegen.constants import Constant, read_constants
 from codegen.document import JsonObject
 from codegen.operations import Operation, read_operations
 from codegen.pointer import resolve
@@ -70,6 +71,7 @@ class Endpoint:
     parameters: tuple[Field, ...]
     answers: tuple[Answer, ...]
     rules: tuple[tuple[str, ...], ...]
+    constants: tuple[tuple[str, ...], ...]
     events: tuple[tuple[str, ...], ...]
     request_components: tuple[Component, ...]
     answer_components: tuple[Component, ...]
@@ -110,6 +112,7 @@ def _endpoint(
             _answer(document, status, dereferenced(document, value)) for status, value in item["responses"].items()
         ),
         rules=tuple(_rule_row(rules[rule["id"]]) for rule in item.get("x-rules", [])),
+        constants=tuple(_constant_row(constant) for constant in read_constants(item)),
         events=tuple(_event_rows(document, item["responses"])),
         answer_components=tuple(_components(document, item["responses"], shown)),
     )
@@ -186,6 +189,11 @@ def _rule_row(rule: Rule) -> tuple[str, ...]:
     source = {"x-doc-ref": rule.doc_ref, "x-interpretation": rule.interpretation}
     limit = number(rule.bound) if rule.bound is not None else ", ".join(f"`{value}`" for value in rule.values)
     return (f"`{rule.id}`", f"`{rule.field}`", rule.message.replace("|", "\\|"), limit, source_text(source))
+
+
+def _constant_row(constant: Constant) -> tuple[str, ...]:
+    source = {"x-doc-ref": constant.doc_ref, "x-interpretation": constant.interpretation}
+    return (f"`{constant.id}`", number(constant.value), constant.description.replace("|", "\\|"), source_text(source))
 
 
 def _event_rows(document: JsonObject, responses: JsonObject) -> Iterator[tuple[str, ...]]:

@@ -20,6 +20,8 @@ class RuleCase:
     """What the refusal's text must name."""
     breaks: dict[str, Any]
     keeps: dict[str, Any]
+    unless: str | None
+    """A place that a server may name to refuse ``keeps`` for another reason than the rule: it lacks a feature."""
 
 
 def load_rule_cases(model: str) -> list[RuleCase]:
@@ -32,6 +34,7 @@ def load_rule_cases(model: str) -> list[RuleCase]:
             field=case["field"],
             breaks={**base, **_expanded(case["breaks"])},
             keeps={**base, **_expanded(case["keeps"])},
+            unless=case.get("unless"),
         )
         for case in document["cases"]
     ]

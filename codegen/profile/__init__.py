@@ -7,7 +7,17 @@ from __future__ import annotations
 
 from codegen.diagnostics import Diagnostic
 from codegen.document import JsonObject
-from codegen.profile import keywords, paths, rule_table, shapes, structure, traceability, unions, values
+from codegen.profile import (
+    constant_table,
+    keywords,
+    paths,
+    rule_table,
+    shapes,
+    structure,
+    traceability,
+    unions,
+    values,
+)
 from codegen.profile.traceability import Vocabulary
 from codegen.sites import component_sites, directions
 
@@ -24,6 +34,7 @@ CODES = {
     "A11": "a stream is described by its event object",
     "A12": "a field and a rule name their source",
     "bound": "a bound is a number",
+    "constant": "a constant is complete and a whole number",
     "default": "a default is valid for its own schema",
     "extension": "an x- key is described",
     "interpretation": "a reading is a numbered one",
@@ -49,7 +60,7 @@ def lint(document: JsonObject, words: Vocabulary) -> list[Diagnostic]:
     broken = [*structure.check_openapi(document)]
     if broken:
         return sorted(set(broken))
-    faults = [*paths.check(document), *rule_table.check(document, words)]
+    faults = [*paths.check(document), *rule_table.check(document, words), *constant_table.check(document, words)]
     faults += traceability.check_extensions(document, words)
     ways = directions(document)
     for site in component_sites(document):

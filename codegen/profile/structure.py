@@ -26,6 +26,10 @@ _EVENT = {"type": "object", "required": ["name"], "additionalProperties": _TEXT}
 # What the keys hold at all; whether it makes sense is told by the profiles of rules and of provenance.
 _SHAPES: dict[str, JsonObject] = {
     "discriminator": {"properties": {"propertyName": _TEXT, "mapping": {"additionalProperties": _TEXT}}},
+    "x-constants": {
+        "type": "array",
+        "items": {"type": "object", "properties": {"interpretation": _TEXT}},
+    },
     "x-dialect": _TEXT,
     "x-interpretation": _TEXTS,
     "x-rule": _TEXTS,

@@ -14,7 +14,7 @@ from __future__ import annotations
 import enum
 import json
 from collections.abc import Sequence
-from decimal import Decimal
+from dataclasses import dataclass
 from typing import Final
 
 _MAX_SHOWN_CHARACTERS: Final = 64
@@ -92,6 +92,13 @@ def field_path(location: Sequence[str | int]) -> str:
     return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in location).removeprefix(".")
 
 
+@dataclass(frozen=True, slots=True)
+class NumberText:
+    """A JSON number as it was written: shown as such, whatever its size."""
+
+    text: str
+
+
 def shown(value: object) -> str:
     """``value`` as error texts show it: JSON, cut when it is long; of lists and objects only what they are."""
     if isinstance(value, dict):
@@ -99,5 +106,5 @@ def shown(value: object) -> str:
     if isinstance(value, Sequence) and not isinstance(value, str):
         return f"a list of {len(value)} items" if len(value) != 1 else "a list of 1 item"
     start = value[: _MAX_SHOWN_CHARACTERS + 1] if isinstance(value, str) else value
-    text = str(value) if isinstance(value, Decimal) else json.dumps(start, ensure_ascii=False)
+    text = value.text if isinstance(value, NumberText) else json.dumps(start, ensure_ascii=False)
     return text if len(text) <= _MAX_SHOWN_CHARACTERS else f"{text[:_MAX_SHOWN_CHARACTERS]}…"

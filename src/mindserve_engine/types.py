@@ -138,9 +138,11 @@ class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):
     max_context: int
     """Tokens of prompt and output together: the least of maxSeqLen, the model's limit and what the KV memory holds."""
     max_prompt_tokens: int
+    is_context_cut_by_memory: bool = False
+    """The KV memory holds less than the model and the options would allow."""
     eos_token_ids: tuple[int, ...] = ()
     default_top_k: int | None = None
-    """``top_k`` of the model's generation_config, if it has one."""
+    """``top_k`` of the model's files, if they have one; 0 keeps all candidates."""
     block_size: int = 0
     num_blocks: int = 0
     max_batch_size: int = 0

@@ -20,7 +20,6 @@ FOLDERS = ("src", "codegen", "conformance", "tests")
 
 USED_UNSEEN = {
     "accelerate": "transformers loads models of other families with it",
-    "httptools": "uvicorn's parser, chosen by name",
     "protobuf": "transformers reads sentencepiece tokenizers with it",
     "sentencepiece": "transformers reads tokenizers without a tokenizer.json with it",
     "import-linter": "a command",

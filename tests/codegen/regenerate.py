@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from codegen import config_models, config_reference, defaults, models, operations, reference, rules
+from codegen import config_models, config_reference, constants, defaults, models, operations, reference, rules
 from codegen.document import load
 
 HERE = Path(__file__).parent
@@ -15,6 +15,7 @@ _GENERATORS = {
     "rules": rules,
     "operations": operations,
     "defaults": defaults,
+    "constants": constants,
     "reference": reference,
 }
 _WANTED = {
@@ -22,7 +23,7 @@ _WANTED = {
     "bounds": ("models",),
     "nullability": ("models", "defaults"),
     "open_maps": ("models", "reference"),
-    "rules": ("models", "rules", "reference"),
+    "rules": ("models", "rules", "constants", "reference"),
     "unions": ("models", "reference"),
 }
 

@@ -20,7 +20,7 @@ FILES = {
     CONFIG_MODELS,
     CONFIG_REFERENCE,
     REFERENCE,
-    *(API / name for name in ("__init__.py", "models.py", "rules.py", "operations.py", "defaults.py")),
+    *(API / name for name in ("__init__.py", "models.py", "rules.py", "operations.py", "defaults.py", "constants.py")),
     *(API / name for name in ("openapi.yaml", "openapi.json")),
 }
 

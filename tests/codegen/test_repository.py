@@ -18,7 +18,7 @@ from codegen.outputs import API, CONFIG_REFERENCE, CONFIG_SCHEMA, REFERENCE, SPE
 from codegen.pointer import resolve
 from codegen.profile.config import objects
 from codegen.sites import UNION_KEYWORDS, component_sites, operations
-from mindserve.api._generated import defaults, models
+from mindserve.api._generated import constants, defaults, models
 from mindserve.api._generated.operations import OPERATIONS
 from mindserve.api._generated.rules import RULES
 from mindserve.config._generated import Config
@@ -101,12 +101,15 @@ def test_the_rule_table_holds_the_rules_in_their_order() -> None:
         assert (made.bound, list(made.values)) == (rule.get("bound"), rule.get("values", []))
 
 
+def test_the_constants_are_those_of_the_spec() -> None:
+    written = [item for _, _, _, operation in operations(DOCUMENT) for item in operation.get("x-constants", [])]
+    made = {name: value for name, value in vars(constants).items() if name.isupper()}
+    assert made == {item["id"].replace("-", "_").upper(): item["value"] for item in written}
+
+
 def test_the_operation_table_holds_every_method_of_every_path() -> None:
     written = {(method.upper(), path) for _, path, method, _ in operations(DOCUMENT)}
     assert {(operation.method, operation.path) for operation in OPERATIONS.values()} == written
-    chat = OPERATIONS["createChatCompletion"]
-    assert chat.request_media_types == ("application/json",)
-    assert chat.responses["200"] == ("application/json", "text/event-stream")
 
 
 def test_the_limit_on_messages_is_the_same_in_contract_and_config() -> None:

@@ -112,7 +112,8 @@ def test_a_bound_of_a_field(tree: Path) -> None:
 
 def test_nothing_but_the_spec_and_what_is_generated_differs(tree: Path) -> None:
     _edit_and_generate(tree, *_maximum_of("presence_penalty", "2.0", "3.0"))
-    names = ("__init__.py", "models.py", "rules.py", "operations.py", "defaults.py", "openapi.yaml", "openapi.json")
+    code = ("__init__.py", "models.py", "rules.py", "operations.py", "defaults.py", "constants.py")
+    names = (*code, "openapi.yaml", "openapi.json")
     assert _changed_files(tree) == {Path("spec/openapi.yaml"), REFERENCE, *(API / name for name in names)}
     assert _ask(tree, {"presence_penalty": 3.0}, {"presence_penalty": 3.1})["verdicts"][0] is None
 
@@ -141,3 +142,10 @@ def test_a_name_of_a_rule(tree: Path) -> None:
     assert _ask(tree, fields)["verdicts"][0] is not None
     _edit_and_generate(tree, "            - documents\n", "")
     assert _ask(tree, fields)["verdicts"][0] is None
+
+
+def test_a_constant(tree: Path) -> None:
+    fields = {"unheard_of": [0] * 200}
+    assert _ask(tree, fields)["verdicts"][0] is None
+    _edit_and_generate(tree, "value: 262144", "value: 200")
+    assert _ask(tree, fields)["verdicts"][0] == "the request body holds more than 200 values"

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import torch
 
 from mindserve_engine.native.loop import EngineLoop
@@ -81,6 +83,18 @@ class Driver:
         self.num_cached[event.request_id] = event.num_cached_tokens
         if event.failure is not None:
             self.failures[event.request_id] = event.failure
+
+
+@contextmanager
+def small_pool(loaded: LoadedModel, num_blocks: int) -> Iterator[LoadedModel]:
+    """The model with so few blocks, and no longer context than fits them."""
+    runner, capacity = loaded.runner, num_blocks * loaded.runner.block_size
+    all_blocks, runner.num_blocks = runner.num_blocks, num_blocks
+    info = msgspec.structs.replace(loaded.info, max_context=min(loaded.info.max_context, capacity))
+    try:
+        yield LoadedModel(runner, info)
+    finally:
+        runner.num_blocks = all_blocks
 
 
 def generate(loaded: LoadedModel, prompts: Sequence[list[int]], num_tokens: int, **options: Any) -> list[list[int]]:

@@ -9,9 +9,10 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
+from mindserve.chat.tokenizer import load_tokenizer
 from tests import tiny_gguf, tiny_models
 from tests.engine.conftest import Pair
-from tests.engine.drive import Driver, assert_continues, generate, load, random_prompts, reference
+from tests.engine.drive import Driver, assert_continues, generate, load, random_prompts, reference, small_pool
 
 PairOf = Callable[[str], Pair]
 FAMILIES = ("llama", "qwen2", "qwen3")
@@ -84,16 +85,12 @@ def test_prefix_hits(tiny_pair: PairOf, name: str) -> None:
 def test_after_preemption(tiny_pair: PairOf, name: str) -> None:
     """A pool too small for all: sequences are thrown out and computed anew."""
     pair = tiny_pair(name)
-    runner = pair.ours.runner
-    all_blocks, runner.num_blocks = runner.num_blocks, 32
-    try:
-        driver = Driver(pair.ours, prefix_cache=False)
-        prompts = prompts_for((60, 61, 62, 63, 64, 65), seed=4)
+    prompts = prompts_for((60, 61, 62, 63, 64, 65), seed=4)
+    with small_pool(pair.ours, 32) as small:
+        driver = Driver(small, prefix_cache=False)
         for number, prompt in enumerate(prompts):
             driver.add(str(number), prompt, 60)
         tokens = driver.run()
-    finally:
-        runner.num_blocks = all_blocks
     assert driver.loop.stats().num_preemptions_total > 0
     assert_continues([tokens[str(number)] for number in range(len(prompts))], reference(pair.theirs, prompts, 60))
 
@@ -112,19 +109,54 @@ def test_requests_arriving_while_others_run(tiny_pair: PairOf) -> None:
     )
 
 
-def test_default_model_mixed_chunked_and_cached(default_pair: Pair) -> None:
+TEXTS = (
+    "The",
+    "Water boils at a lower temperature in the mountains, because",
+    "def is_prime(n):\n    if n < 2:\n        return False\n    for divisor in range(2, n):\n",
+    "In the morning the market opened. Farmers had come down from the hills with apples, pears and the first grapes, "
+    "and the baker, who was always late, pushed his cart through the narrow gate while the bells rang seven. Nobody "
+    "hurried: there was a whole day for buying and selling, and for news. The oldest of the women sat down beside the "
+    "well and",
+    "Dear Ms Keller,\n\nthank you for your letter of 3 May. Unfortunately, we cannot",
+    "1, 1, 2, 3, 5, 8, 13, 21,",
+)
+
+
+@pytest.fixture(scope="module")
+def texts(default_pair: Pair) -> list[list[int]]:
+    """Real text as the model's own tokenizer reads it."""
+    tokenizer = load_tokenizer(default_pair.path).backend
+    return [tokenizer.encode(text, add_special_tokens=False).ids for text in TEXTS]
+
+
+@pytest.fixture(scope="module")
+def continued(default_pair: Pair, texts: list[list[int]]) -> list[list[int]]:
+    """What transformers makes of them."""
+    return reference(default_pair.theirs, texts, NUM_TOKENS)
+
+
+def test_default_model_mixed_chunked_and_cached(
+    default_pair: Pair, texts: list[list[int]], continued: list[list[int]]
+) -> None:
     """The default model on real text: a mixed batch in chunks, then the same again from the prefix cache."""
-    prompts = random_prompts((1, 12, 40, 77), vocab_size=default_pair.ours.info.vocab_size, seed=6)
-    expected = reference(default_pair.theirs, prompts, 16)
     driver = Driver(default_pair.ours, max_step_tokens=48)
     for again in ("first", "second"):
-        for number, prompt in enumerate(prompts):
-            driver.add(f"{again} {number}", prompt, 16)
+        for number, prompt in enumerate(texts):
+            driver.add(f"{again} {number}", prompt, NUM_TOKENS)
         tokens = driver.run()
-        assert_continues([tokens[f"{again} {number}"] for number in range(len(prompts))], expected)
+        assert_continues([tokens[f"{again} {number}"] for number in range(len(texts))], continued)
     assert driver.num_cached["second 3"] >= 64
 
 
-def test_default_model_alone(default_pair: Pair) -> None:
-    prompt = random_prompts((25,), vocab_size=default_pair.ours.info.vocab_size, seed=8)[0]
-    assert_continues(generate(default_pair.ours, [prompt], 24), reference(default_pair.theirs, [prompt], 24))
+def test_default_model_after_preemption(default_pair: Pair, texts: list[list[int]], continued: list[list[int]]) -> None:
+    with small_pool(default_pair.ours, 6) as small:
+        driver = Driver(small, prefix_cache=False)
+        for number, prompt in enumerate(texts):
+            driver.add(str(number), prompt, NUM_TOKENS)
+        tokens = driver.run()
+    assert driver.loop.stats().num_preemptions_total > 0
+    assert_continues([tokens[str(number)] for number in range(len(texts))], continued)
+
+
+def test_default_model_alone(default_pair: Pair, texts: list[list[int]], continued: list[list[int]]) -> None:
+    assert_continues(generate(default_pair.ours, texts[2:3], NUM_TOKENS), continued[2:3])

@@ -11,7 +11,7 @@ import torch
 from mindserve_engine.types import SEED_MAX, SamplingParams
 from tests import tiny_models
 from tests.engine.conftest import Pair
-from tests.engine.drive import Driver, random_prompts
+from tests.engine.drive import Driver, random_prompts, small_pool
 
 PARAMS: list[dict[str, Any]] = [
     {"seed": 1},
@@ -62,17 +62,12 @@ def test_in_chunks(pair: Pair, alone: list[list[int]]) -> None:
 
 def test_after_preemption(pair: Pair, alone: list[list[int]]) -> None:
     """Penalties and random numbers go on where they were."""
-    runner = pair.ours.runner
-    all_blocks, runner.num_blocks = runner.num_blocks, 32
-    runner.num_blocks = 32
-    try:
-        driver = Driver(pair.ours, prefix_cache=False)
+    with small_pool(pair.ours, 32) as small:
+        driver = Driver(small, prefix_cache=False)
         for copy in range(3):
             for number, (prompt, sampling) in enumerate(requests()):
                 driver.add(f"{number}/{copy}", prompt, NUM_TOKENS, sampling)
         tokens = driver.run()
-    finally:
-        runner.num_blocks = all_blocks
     assert driver.loop.stats().num_preemptions_total > 0
     for copy in range(3):
         assert [tokens[f"{number}/{copy}"] for number in range(len(PARAMS))] == alone

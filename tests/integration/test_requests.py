@@ -136,6 +136,22 @@ async def test_refused(client: httpx2.AsyncClient, name: str, *, stream: bool) -
     assert field in response.json()["error"]
 
 
+@pytest.mark.parametrize(
+    ("fields", "field"),
+    [
+        ({"n": 0, "model": "gpt-4"}, "n must"),
+        ({"model": "gpt-4", "n": 2, "temperature": 0}, "model must"),
+        ({"n": 2, "temperature": 0, "messages": [{"role": "user", "content": ""}]}, "messages[0].content"),
+        ({"n": 2, "temperature": 0}, "n above 1 needs"),
+        ({"n": 2}, "n: generating"),
+    ],
+)
+async def test_which_of_several_faults_is_told(client: httpx2.AsyncClient, fields: dict[str, Any], field: str) -> None:
+    """Reading C23."""
+    response = await client.post(CHAT, json=chat_body(**fields))
+    assert response.json()["error"].startswith(field)
+
+
 async def test_empty_content_can_be_let_through(model: Model) -> None:
     settings = ServeSettings(model_name=MODEL, allow_empty_content=True)
     body = chat_body(messages=[{"role": "system", "content": ""}, USER])

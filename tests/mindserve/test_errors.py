@@ -1,10 +1,8 @@
 from __future__ import annotations
 
-from decimal import Decimal
-
 import pytest
 
-from mindserve.errors import shown
+from mindserve.errors import NumberText, shown
 
 
 @pytest.mark.parametrize(
@@ -13,8 +11,8 @@ from mindserve.errors import shown
         (None, "null"),
         (True, "true"),
         (1.5, "1.5"),
-        (Decimal("1E+999"), "1E+999"),
-        (Decimal("9" * 100), "9" * 64 + "…"),
+        (NumberText("1e+999"), "1e+999"),
+        (NumberText("9" * 100), "9" * 64 + "…"),
         ("é\n", '"é\\n"'),
         ("x" * 100, '"' + "x" * 63 + "…"),
         ([1], "a list of 1 item"),

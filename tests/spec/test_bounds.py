@@ -82,8 +82,9 @@ AUDIO = ("messages", 3, "content", 0, "input_audio")
 
 ROWS = [
     Row(26, ("model",), refused=["", *NOT_A_STRING], accepted=["m"], **MANDATORY),
-    Row(27, ("messages",), [BASE["messages"]], [[], "hi", {}, [None], ["hi"]], **MANDATORY),
-    Row(28, ("messages", 0, "role"), ["user", "system", "judge"], ["", *NOT_A_STRING], **MANDATORY),
+    Row(27, ("messages",), [BASE["messages"], BASE["messages"] * 4096],
+        [[], "hi", {}, [None], ["hi"], BASE["messages"] * 4097], **MANDATORY),  # C24
+    Row(28, ("messages", 0, "role"), ["user", "system", "x" * 64], ["", "x" * 65, *NOT_A_STRING], **MANDATORY),
     Row(29, PART, ["x", [{"type": "text", "text": "x"}]], ["", [], 1, True, {}, [None], ["x"]], **MANDATORY),
     Row(30, (*PART, 0, "type"), ["text"], ["", "txt", "image", 1, True], **MANDATORY),
     Row(31, (*PART, 0, "text"), ["x"], ["", *NOT_A_STRING], **MANDATORY),
@@ -114,7 +115,8 @@ ROWS = [
     Row(50, ("seed",), [0, 2**53 + 1, 2**63, 2**64 - 1], [-1, 2**64, *NOT_AN_INTEGER]),
     Row(51, ("stop",), ["x", "x" * 32768, [], ["x"], ["x" * 32768]], ["", "x" * 32769, [""], [None], [1], 1, {}],
         default=None),
-    Row(52, ("stop_token_ids",), [[], [2, 13], ["x", 1.5, True, 2**40]], [[None], [1, None], "1", 1, {}], default=None),
+    Row(52, ("stop_token_ids",), [[], [2, 13], ["x", 1.5, True, 2**40], [1] * 16384],
+        [[None], [1, None], "1", 1, {}, [1] * 16385], default=None),  # C24
     Row(53, ("include_stop_str_in_output",), **SWITCH, default=False),
     Row(54, ("skip_special_tokens",), **SWITCH, default=True),
     Row(55, ("ignore_eos",), **SWITCH, default=False),

@@ -29,12 +29,11 @@ from mindserve.api.engine_errors import engine_errors
 from mindserve.api.inflight import InFlight
 from mindserve.api.logprobs import LogprobWriter
 from mindserve.api.lower import (
+    TemplateInput,
     check_prompt_length,
     lower_request,
     stop_strings,
-    template_kwargs,
-    template_messages,
-    template_tools,
+    template_input,
 )
 from mindserve.api.observed import observed
 from mindserve.api.presence import given
@@ -48,8 +47,11 @@ from mindserve.chat.stop import StopStrings
 from mindserve.observe.request import RequestObservation
 from mindserve_engine.types import GenerationRequest
 
-INLINE_BODY_BYTES: Final = 128 * 1024
+INLINE_BODY_BYTES: Final = 32 * 1024
 """Longer bodies are decoded by a worker, so that the event loop is not held up."""
+
+SHORT_BODY_BYTES: Final = 1024 * 1024
+"""Longer ones wait for the one worker of what is long."""
 
 INLINE_STOP_CHARACTERS: Final = 2048
 """Likewise for compiling stop strings."""
@@ -72,8 +74,9 @@ async def create_chat_completion(request: Request[Any, Any, State]) -> ASGIApp:
         check_content_encoding(",".join(request.headers.getall("content-encoding", [])))
         body = await in_flight.run(read_body(request, server.settings.max_request_bytes))
         await resources.enter_async_context(watched_client(request.receive, in_flight))
-        chat = await in_flight.run(_decode(body, server))
-        run = await _admit(chat, server, in_flight, deadlines, observation)
+        chat, template = await in_flight.run(_decode(body, server))
+        prompt = await in_flight.run(_prompt(template, server, is_long=len(body) > SHORT_BODY_BYTES))
+        run = await _admit(chat, prompt, server, in_flight, deadlines, observation)
         resources.callback(run.generation.abort)
         if given(chat.stream):
             return _stream(run, server, resources.pop_all())
@@ -89,37 +92,42 @@ def _deadlines(server: Server, in_flight: InFlight) -> Deadlines:
     )
 
 
-async def _decode(body: bytes, server: Server) -> ChatCompletionRequest:
-    """The checked request."""
+async def _decode(body: bytes, server: Server) -> tuple[ChatCompletionRequest, TemplateInput]:
+    """The checked request, and what its template is given."""
 
-    def decode() -> ChatCompletionRequest:
+    def decode() -> tuple[ChatCompletionRequest, TemplateInput]:
         settings = server.settings
         chat = decode_request(body, max_json_depth=settings.max_json_depth)
         check_model(chat, settings)
         check_request(chat, settings)
         check_capabilities(chat, settings, server.engine.info)
-        return chat
+        return chat, template_input(chat)
 
-    return decode() if len(body) <= INLINE_BODY_BYTES else await server.prompts.run(decode)
+    if len(body) <= INLINE_BODY_BYTES:
+        return decode()
+    return await server.prompts.run(decode, is_long=len(body) > SHORT_BODY_BYTES)
+
+
+async def _prompt(template: TemplateInput, server: Server, *, is_long: bool) -> list[int]:
+    return await server.prompts.render(
+        template.messages,
+        tools=template.tools,
+        template_kwargs=template.template_kwargs,
+        check_length=lambda num_tokens: check_prompt_length(num_tokens, server.settings, server.engine.info),
+        is_long=is_long,
+    )
 
 
 async def _admit(
     chat: ChatCompletionRequest,
+    prompt_token_ids: list[int],
     server: Server,
     in_flight: InFlight,
     deadlines: Deadlines,
     observation: RequestObservation,
 ) -> Run:
-    """Render the prompt and hand it to the engine."""
+    """Hand the request to the engine."""
     head = AnswerHead(id=next(server.completion_ids), created=int(in_flight.arrived_at), model=chat.model)
-    prompt_token_ids = await in_flight.run(
-        server.prompts.render(
-            template_messages(chat),
-            tools=template_tools(chat),
-            template_kwargs=template_kwargs(chat),
-            check_length=lambda num_tokens: check_prompt_length(num_tokens, server.settings, server.engine.info),
-        )
-    )
     lowered = lower_request(
         chat,
         settings=server.settings,

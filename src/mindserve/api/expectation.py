@@ -15,6 +15,7 @@ Path = tuple[str | int, ...]
 
 MISSING: Final = object()
 
+
 _ARTICLES: Final = {
     "integer": "an integer",
     "number": "a number",

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
+from mindserve.api._generated.constants import DEFAULT_TOP_K, MAX_PROMPT_TOKENS, SEED_WARNING_MARGIN
 from mindserve.api._generated.defaults import ChatCompletionRequestDefaults as Defaults
 from mindserve.api._generated.models import ChatCompletionRequest, ChatMessage
 from mindserve.api.presence import filled, given
@@ -16,15 +17,6 @@ from mindserve.config.settings import ServeSettings
 from mindserve.errors import RefusalKind, RequestRefused
 from mindserve.observe.logs import fields
 from mindserve_engine.types import SEED_MAX, EngineInfo, GenerationRequest, SamplingParams
-
-DEFAULT_TOP_K: Final = 1000
-"""When neither the request nor the model's generation_config says otherwise (document, line 49)."""
-
-MAX_PROMPT_TOKENS: Final = 2**20
-"""Whatever the model and the settings allow (document, line 27: "1 MB")."""
-
-SEED_WARNING_MARGIN: Final = 1000
-"""Seeds this near to the maximum are logged (document, line 50)."""
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -67,8 +59,9 @@ def check_prompt_length(num_tokens: int, settings: ServeSettings, info: EngineIn
         limits.append((settings.max_input_token_len, "maxInputTokenLen"))
     if settings.max_seq_len is not None:
         limits.append((settings.max_seq_len - 1, "maxSeqLen - 1"))
-    # max_context is the smaller of maxSeqLen and the model's positions; one token must fit behind the prompt.
-    limits.append((info.max_context - 1, "max_position_embeddings - 1"))
+    # max_context is the least of maxSeqLen, the model's positions and the memory; a token must fit behind the prompt.
+    narrowest = "the KV memory (npuMemSize)" if info.is_context_cut_by_memory else "max_position_embeddings"
+    limits.append((info.max_context - 1, f"{narrowest} - 1"))
     limits.append((info.max_prompt_tokens, "the engine's limit"))
     limit, name = min(limits, key=lambda pair: pair[0])
     if num_tokens > limit:
@@ -129,25 +122,26 @@ def stop_strings(request: ChatCompletionRequest) -> Sequence[str]:
     return [stop] if isinstance(stop, str) else stop
 
 
-def template_messages(request: ChatCompletionRequest) -> list[dict[str, Any]]:
-    """The messages as plain data without absent and null fields."""
-    return [_plain_message(message) for message in request.messages]
+class TemplateInput(msgspec.Struct, frozen=True):
+    """What the chat template is given, as plain data without absent and null fields."""
+
+    messages: list[dict[str, Any]]
+    tools: list[dict[str, Any]] | None
+    """None with ``tool_choice`` "none": the template is not told of them."""
+    template_kwargs: dict[str, Any]
+
+
+def template_input(request: ChatCompletionRequest) -> TemplateInput:
+    """Takes time for long conversations."""
+    has_tools = filled(request.tools) and request.tool_choice != "none"
+    kwargs = given(request.chat_template_kwargs) or {}
+    return TemplateInput(
+        messages=[_plain_message(message) for message in request.messages],
+        tools=msgspec.to_builtins(request.tools) if has_tools else None,
+        template_kwargs={name: value for name, value in kwargs.items() if value is not None},
+    )
 
 
 def _plain_message(message: ChatMessage) -> dict[str, Any]:
     plain: dict[str, Any] = msgspec.to_builtins(message)
     return {name: value for name, value in plain.items() if value is not None}
-
-
-def template_tools(request: ChatCompletionRequest) -> list[dict[str, Any]] | None:
-    """The tools that the template is told of: none with ``tool_choice`` "none"."""
-    if request.tool_choice == "none" or not filled(request.tools):
-        return None
-    plain: list[dict[str, Any]] = msgspec.to_builtins(request.tools)
-    return plain
-
-
-def template_kwargs(request: ChatCompletionRequest) -> dict[str, Any]:
-    """Null is absent here too."""
-    kwargs = given(request.chat_template_kwargs) or {}
-    return {name: value for name, value in kwargs.items() if value is not None}

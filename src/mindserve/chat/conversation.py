@@ -1,39 +1,36 @@
 """The messages of a request as chat templates take them.
 
 Fields that no template reads are left out: a template may react to any key. Roles stay as they are, but for
-``developer``, which becomes ``system`` for a template that does not know it.
+``developer``, which becomes ``system`` for a template that does not know it. That parts are text and that arguments are
+JSON objects has been checked before.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
-from mindserve.errors import RequestRefused
-
-_TEXT_FIELDS = ("name", "tool_call_id", "reasoning_content")
+_TEXT_FIELDS: Final = ("name", "tool_call_id", "reasoning_content")
 
 
 def to_conversation(
     messages: list[dict[str, Any]], *, knows_developer: bool, arguments_as_text: bool
 ) -> list[dict[str, Any]]:
-    """Raises ``RequestRefused`` naming the part or the argument that cannot be taken."""
+    """``arguments_as_text``: the template writes the arguments of tool calls out as they are."""
     return [
-        _to_message(message, f"messages[{index}]", knows_developer=knows_developer, arguments_as_text=arguments_as_text)
-        for index, message in enumerate(messages)
+        _to_message(message, knows_developer=knows_developer, arguments_as_text=arguments_as_text)
+        for message in messages
     ]
 
 
-def _to_message(
-    message: Mapping[str, Any], path: str, *, knows_developer: bool, arguments_as_text: bool
-) -> dict[str, Any]:
+def _to_message(message: Mapping[str, Any], *, knows_developer: bool, arguments_as_text: bool) -> dict[str, Any]:
     role = message["role"]
     if role == "developer" and not knows_developer:
         role = "system"
-    result = {"role": role, "content": _to_text(message.get("content"), f"{path}.content")}
+    result = {"role": role, "content": _to_text(message.get("content"))}
     result |= {field: message[field] for field in _TEXT_FIELDS if isinstance(message.get(field), str)}
     reasoning = result.get("reasoning_content", message.get("reasoning"))
     if isinstance(reasoning, str):
@@ -41,43 +38,27 @@ def _to_message(
         result |= {"reasoning_content": reasoning, "thinking": reasoning}
     if message.get("tool_calls"):
         result["tool_calls"] = [
-            _to_tool_call(call, f"{path}.tool_calls[{index}]", arguments_as_text=arguments_as_text)
-            for index, call in enumerate(message["tool_calls"])
+            _to_tool_call(call, arguments_as_text=arguments_as_text) for call in message["tool_calls"]
         ]
     return result
 
 
-def _to_text(content: Any, path: str) -> str:
-    if content is None:
-        return ""
-    if isinstance(content, str):
-        return content
-    return "".join(_to_part_text(part, f"{path}[{index}]") for index, part in enumerate(content))
+def _to_text(content: str | list[dict[str, Any]] | None) -> str:
+    if content is None or isinstance(content, str):
+        return content or ""
+    return "".join(part["text"] for part in content)
 
 
-def _to_part_text(part: Mapping[str, Any], path: str) -> str:
-    if part.get("type") != "text":
-        raise RequestRefused(f"{path}.type: this model takes text only, not {part.get('type')!r}", field=f"{path}.type")
-    return str(part["text"])
-
-
-def _to_tool_call(call: Mapping[str, Any], path: str, *, arguments_as_text: bool) -> dict[str, Any]:
+def _to_tool_call(call: Mapping[str, Any], *, arguments_as_text: bool) -> dict[str, Any]:
     function = call["function"]
-    arguments = _to_arguments(function.get("arguments"), f"{path}.function.arguments")
+    arguments = _to_arguments(function.get("arguments"))
     written = json.dumps(arguments, ensure_ascii=False) if arguments_as_text else arguments
     identity = {"id": call["id"]} if isinstance(call.get("id"), str) else {}
     return {**identity, "type": "function", "function": {"name": function["name"], "arguments": written}}
 
 
-def _to_arguments(arguments: Any, path: str) -> dict[str, Any]:
+def _to_arguments(arguments: str | dict[str, Any] | None) -> dict[str, Any]:
     """Templates iterate over arguments, so their JSON text is parsed; none at all are an empty object."""
     if isinstance(arguments, str):
-        try:
-            arguments = msgspec.json.decode(arguments) if arguments.strip() else {}
-        except (msgspec.DecodeError, RecursionError) as error:
-            raise RequestRefused(f"{path}: not valid JSON ({error})", field=path) from error
-    if arguments is None:
-        return {}
-    if not isinstance(arguments, dict):
-        raise RequestRefused(f"{path}: must be a JSON object", field=path)
-    return arguments
+        return msgspec.json.decode(arguments, type=dict[str, Any]) if arguments.strip() else {}
+    return arguments or {}

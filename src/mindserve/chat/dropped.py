@@ -12,7 +12,7 @@ import secrets
 from collections.abc import Callable
 from typing import Any, Final
 
-from mindserve.chat.template import ChatTemplate, Message, TemplateFailed, Tool
+from mindserve.chat.template import ChatTemplate, Message, TemplateFailed, Tool, check_deadline
 from mindserve.errors import RequestRefused
 
 _WORD: Final = f"w{secrets.token_hex(8)}"
@@ -34,13 +34,14 @@ def refuse_dropped(
 ) -> None:
     """Raises ``RequestRefused`` naming the first message, tool call or tool that is not in the prompt.
 
-    ``rendered`` is the prompt, which is searched where the template cannot render the words."""
+    ``rendered`` is the prompt, which is searched where the template cannot render the words. Raises
+    ``TemplateTimeout`` past ``deadline``, which is on the monotonic clock."""
     probe = [_with_words(message, index) for index, message in enumerate(messages)]
     probe_tools = [_with_word(tool, f"{_WORD}t{index}e") for index, tool in enumerate(tools)] if tools else None
     try:
         text = template.render(probe, tools=probe_tools, template_kwargs=template_kwargs, deadline=deadline)
     except TemplateFailed:
-        probe, probe_tools, is_rendered = messages, tools, rendered.__contains__
+        probe, probe_tools, is_rendered = messages, tools, _search_of(rendered, deadline)
     else:
         # All words at once: a search of the prompt for each would take the square of its length.
         is_rendered = {"", *_WORDS.findall(text)}.__contains__  # what is empty cannot be left out
@@ -51,6 +52,29 @@ def refuse_dropped(
             raise RequestRefused(
                 "tools: the model's chat template does not render tools", field=f"tools[{index}]" if index else "tools"
             )
+
+
+def _search_of(rendered: str, deadline: float) -> IsRendered:
+    """Whether a text stands in ``rendered``. Texts are asked for in the order in which templates write them, so each
+    search begins where the last one ended, and only one that finds nothing there looks at the whole."""
+    found = {""}
+    position = 0
+
+    def is_rendered(text: str) -> bool:
+        nonlocal position
+        check_deadline(deadline)
+        if text in found:
+            return True
+        place = rendered.find(text, position)
+        if place < 0:
+            place = rendered.find(text)
+        if place < 0:
+            return False
+        found.add(text)
+        position = place + len(text)
+        return True
+
+    return is_rendered
 
 
 def _check_message(message: Message, words: Message, is_rendered: IsRendered, path: str) -> None:

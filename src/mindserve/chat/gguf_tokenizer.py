@@ -14,6 +14,7 @@ from typing import Any, Final
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
+from mindserve.chat.gguf_metadata import read_gguf_metadata
 from mindserve.errors import StartupError
 
 _GPT2: Final = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
@@ -55,13 +56,10 @@ def load_gguf_tokenizer(path: Path) -> Any:
 
 
 def _read_metadata(path: Path) -> dict[str, Any]:
-    from gguf import GGUFReader  # here: numpy and a memory map that only GGUF files need
-
     try:
-        fields = GGUFReader(str(path)).fields
-    except (OSError, ValueError, IndexError, KeyError, UnicodeDecodeError) as error:
+        return read_gguf_metadata(path)
+    except (OSError, ValueError) as error:
         raise StartupError(f"{path}: not a readable GGUF file ({error})") from error
-    return {key: field.contents() for key, field in fields.items() if key.startswith("tokenizer.")}
 
 
 def _byte_level(metadata: dict[str, Any], pre: str) -> Any:

@@ -15,7 +15,7 @@ from typing import Literal
 import msgspec
 
 from mindserve.chat.detokenize import Detokenizer, TokenSource
-from mindserve.chat.stop import StopResult, StopSearch, StopStrings
+from mindserve.chat.stop import StopSearch, StopStrings
 from mindserve_engine.types import FinishReason
 
 Finish = Literal["stop", "length"]
@@ -29,10 +29,6 @@ class TextDelta(msgspec.Struct, frozen=True, kw_only=True):
     """Set once, on the last delta of the sequence."""
     num_tokens: int = 0
     """How many of the event's tokens belong to the answer: all, or those up to the one that completed a stop string."""
-    matched_stop: str | None = None
-    """The stop string that was found."""
-    abort: bool = False
-    """The engine still works on the sequence, for nobody: its request should be given up."""
 
 
 class SequenceText:
@@ -78,20 +74,18 @@ class SequenceText:
             result = search.feed(self._detokenizer.feed((token_id,)))
             parts.append(result.text)
             if result.matched is not None:
-                return self._stop("".join(parts), result, finish, num_tokens=position + 1)
+                return self._stop("".join(parts), num_tokens=position + 1)
         if finish is None:
             return TextDelta(text="".join(parts), num_tokens=num_tokens)
         result = search.feed(self._detokenizer.finish())
         parts.append(result.text)
         if result.matched is not None:
-            return self._stop("".join(parts), result, finish, num_tokens=num_tokens)
+            return self._stop("".join(parts), num_tokens=num_tokens)
         return self._end("".join(parts) + search.finish(), finish, num_tokens=num_tokens)
 
-    def _stop(self, text: str, result: StopResult, finish: FinishReason | None, *, num_tokens: int) -> TextDelta:
+    def _stop(self, text: str, *, num_tokens: int) -> TextDelta:
         self._done = True
-        return TextDelta(
-            text=text, finish="stop", num_tokens=num_tokens, matched_stop=result.matched, abort=finish is None
-        )
+        return TextDelta(text=text, finish="stop", num_tokens=num_tokens)
 
     def _end(self, text: str, finish: FinishReason, *, num_tokens: int) -> TextDelta:
         self._done = True

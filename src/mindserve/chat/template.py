@@ -36,11 +36,6 @@ _SEARCHING_METHODS: Final = frozenset(
     {"startswith", "endswith", "split", "rsplit", "partition", "rpartition", "find", "rfind", "index", "rindex"}
     | {"count", "replace", "strip", "lstrip", "rstrip", "removeprefix", "removesuffix"}
 )
-_CONTEXT_NAMES: Final = frozenset(
-    {"messages", "tools", "documents", "chat_template", "tokenize", "add_generation_prompt", "continue_final_message"}
-    | {"return_assistant_tokens_mask", "return_tensors", "return_dict", "padding", "truncation", "max_length"}
-    | {"tokenizer_kwargs", "sanitize_control_tokens", "conversation", "self"}
-)
 _PROBING_S: Final = 10.0
 _PLAIN_ROLE: Final = re.compile(r"\w+")
 
@@ -53,7 +48,17 @@ class TemplateFailed(Exception):
 
 
 class TemplateLimit(Exception):
-    """Rendering took too long or gave too much; the text says which."""
+    """Rendering gave too much; the text tells the limit."""
+
+
+class TemplateTimeout(Exception):
+    """The deadline passed."""
+
+
+def check_deadline(deadline: float) -> None:
+    """Raise ``TemplateTimeout`` once the monotonic clock is past ``deadline``."""
+    if time.monotonic() > deadline:
+        raise TemplateTimeout
 
 
 class ChatTemplate:
@@ -71,8 +76,6 @@ class ChatTemplate:
         self._template: jinja2.Template = environment.from_string(tree)
         self._control = control
         self._variables = {name: control.mark(token) for name, token in variables.items()}
-        self.reserved_names = _CONTEXT_NAMES | set(environment.globals) | set(variables)
-        """Names that a request may not set."""
         self._shield: _Shield | None = None
         pieced = self._find_pieced_tokens()
         if pieced:
@@ -93,17 +96,18 @@ class ChatTemplate:
         add_generation_prompt: bool = True,
         deadline: float = float("inf"),
     ) -> str:
-        """Marked text, for ``MarkedEncoder``. ``deadline`` is on the monotonic clock.
+        """Marked text, for ``MarkedEncoder``. ``deadline`` is on the monotonic clock. Of ``template_kwargs`` those
+        count that the contract does not reserve; one of the tokenizer's own names ("image_token") is text like any.
 
-        Raises ``TemplateFailed`` and ``TemplateLimit``."""
-        context = {"messages": messages, "tools": tools, "documents": None, **(template_kwargs or {})}
+        Raises ``TemplateFailed``, ``TemplateLimit`` and ``TemplateTimeout``."""
+        context = {**(template_kwargs or {}), "messages": messages, "tools": tools, "documents": None}
         if self._shield:
             context = self._shield.cover(context)
-        context |= {**self._variables, "add_generation_prompt": add_generation_prompt}
+        context = {**self._variables, **context, "add_generation_prompt": add_generation_prompt}
         self._clock.deadline = deadline
         try:
             text = "".join(self._bounded(self._template.generate(context)))
-        except TemplateLimit:
+        except (TemplateLimit, TemplateTimeout):
             raise
         except Exception as error:  # whatever a template does with odd input, it is the input's
             raise TemplateFailed(self.readable(str(error) or type(error).__name__)) from error
@@ -123,8 +127,7 @@ class ChatTemplate:
             yield part
 
     def _check_deadline(self) -> None:
-        if time.monotonic() > self._clock.deadline:
-            raise TemplateLimit("making the prompt took too long")
+        check_deadline(self._clock.deadline)
 
     def _find_pieced_tokens(self) -> set[str]:
         return {token for text in self._try(_harmless_conversations()) for token in self._control.find(text)}
@@ -139,7 +142,7 @@ class ChatTemplate:
         for messages in conversations:
             try:
                 yield self.render(messages, deadline=deadline)
-            except (TemplateFailed, TemplateLimit):
+            except (TemplateFailed, TemplateLimit, TemplateTimeout):
                 continue  # a template may well refuse a role or an order
 
 

@@ -8,25 +8,30 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import jinja2
 from transformers import PreTrainedTokenizerFast
 
 from mindserve.chat.control_tokens import ControlTokens, MarkedEncoder, control_literals
 from mindserve.chat.conversation import to_conversation
-from mindserve.chat.detokenize import Detokenizer
 from mindserve.chat.dropped import refuse_dropped
 from mindserve.chat.gguf_tokenizer import load_gguf_tokenizer
-from mindserve.chat.template import ChatTemplate, Message, TemplateFailed, TemplateLimit, Tool
+from mindserve.chat.template import ChatTemplate, Message, TemplateFailed, TemplateLimit, TemplateTimeout, Tool
 from mindserve.chat.vocabulary import TokenTable, build_token_table
-from mindserve.errors import RequestRefused, StartupError
+from mindserve.errors import RefusalKind, RequestRefused, StartupError
 
 DEFAULT_TIMEOUT_S: Final = 60.0
+RETRY_AFTER_TIMEOUT_S: Final = 5
 _MAX_LOCATED: Final = 64
-"""Conversations up to this many messages are searched for the one that a template objects to."""
+"""The message that a template objects to is looked for among this many."""
+_LOCATING_S: Final = 1.0
+"""Time for that search."""
+_MAX_REASON: Final = 300
+"""Characters of a template's own message; it may quote the request."""
 
 
 class ChatTokenizer:
@@ -54,14 +59,6 @@ class ChatTokenizer:
         """The token's real bytes, half characters included; ``b""`` for ids the tokenizer does not have."""
         return self.table.pieces[token_id] if 0 <= token_id < len(self.table.pieces) else b""
 
-    def is_special(self, token_id: int) -> bool:
-        return token_id in self.table.special_ids
-
-    def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
-        """All ids at once, as a ``Detokenizer`` gives them in pieces."""
-        detokenizer = Detokenizer(self, skip_special_tokens=skip_special_tokens)
-        return detokenizer.feed(token_ids) + detokenizer.finish()
-
     def render_chat(
         self,
         messages: list[dict[str, Any]],
@@ -76,37 +73,79 @@ class ChatTokenizer:
         Raises ``RequestRefused`` naming what the model's template cannot take, and whatever ``check_length``, given
         the number of tokens, raises. Time runs out between steps only, tokenising is not interrupted.
         """
-        text = self.render_text(messages, tools=tools, template_kwargs=template_kwargs, timeout_s=timeout_s)
-        return self._encoder.encode(text, check_length=check_length)
-
-    def render_text(
-        self,
-        messages: list[dict[str, Any]],
-        *,
-        tools: list[dict[str, Any]] | None = None,
-        template_kwargs: dict[str, Any] | None = None,
-        timeout_s: float = DEFAULT_TIMEOUT_S,
-    ) -> str:
-        """The prompt with control tokens in their secret spelling: not for people (see ``control_tokens``)."""
-        template = self._templates.get("tool_use" if tools else "default", self._templates["default"])
-        template_kwargs = template_kwargs or {}
-        _check_kwargs(template_kwargs, template.reserved_names)
-        conversation = to_conversation(
-            messages,
-            knows_developer=template.names("developer"),
-            arguments_as_text=template.wants_arguments_as_text,
-        )
-        tools = tools or None
         deadline = time.monotonic() + timeout_s
+        template = self._templates.get("tool_use" if tools else "default", self._templates["default"])
+        prompt = _Prompt(
+            template,
+            to_conversation(
+                messages,
+                knows_developer=template.names("developer"),
+                arguments_as_text=template.wants_arguments_as_text,
+            ),
+            tools or None,
+            template_kwargs or {},
+        )
+        with _template_errors():
+            text = prompt.render(deadline)
+            # Before the search for what was left out, which renders once more: a prompt that fits has few messages.
+            ids = self._encoder.encode(text, check_length=check_length)
+            refuse_dropped(
+                template, prompt.messages, prompt.tools, prompt.template_kwargs, rendered=text, deadline=deadline
+            )
+        return ids
+
+
+class _Prompt(NamedTuple):
+    """What a template is given."""
+
+    template: ChatTemplate
+    messages: list[Message]
+    tools: list[Tool] | None
+    template_kwargs: dict[str, Any]
+
+    def render(self, deadline: float) -> str:
+        """Marked text. Raises ``RequestRefused`` naming the message that the template refuses."""
         try:
-            text = template.render(conversation, tools=tools, template_kwargs=template_kwargs, deadline=deadline)
-            refuse_dropped(template, conversation, tools, template_kwargs, rendered=text, deadline=deadline)
+            return self._render(self.messages, deadline)
         except TemplateFailed as error:
-            path = _locate(template, conversation, tools, template_kwargs, error, deadline)
-            raise RequestRefused(f"{path}: the model's chat template refuses this: {error}", field=path) from error
-        except TemplateLimit as error:
-            raise RequestRefused(f"messages: {error}", field="messages") from error
-        return text
+            path = self._locate(str(error), min(deadline, time.monotonic() + _LOCATING_S))
+            reason = str(error) if len(str(error)) <= _MAX_REASON else f"{str(error)[:_MAX_REASON]}…"
+            raise RequestRefused(f"{path}: the model's chat template refuses this: {reason}", field=path) from error
+
+    def _render(self, messages: list[Message], deadline: float) -> str:
+        return self.template.render(messages, tools=self.tools, template_kwargs=self.template_kwargs, deadline=deadline)
+
+    def _locate(self, reason: str, deadline: float) -> str:
+        """The path of the message that the template objects to: the last of the shortest beginning it objects to."""
+        for size in range(1, min(len(self.messages), _MAX_LOCATED) + 1):
+            try:
+                self._render(self.messages[:size], deadline)
+            except TemplateFailed as error:
+                if str(error) == reason:
+                    return f"messages[{size - 1}]"
+            except (TemplateLimit, TemplateTimeout):
+                break
+        return "messages"
+
+
+@contextmanager
+def _template_errors() -> Iterator[None]:
+    """Raise what the template ran into as ``RequestRefused``."""
+    try:
+        yield
+    except TemplateLimit as error:
+        raise RequestRefused(f"messages: {error}", field="messages") from error
+    except TemplateTimeout as error:
+        raise prompt_timeout() from error
+
+
+def prompt_timeout() -> RequestRefused:
+    """How long a prompt takes depends on what else the server does: no fault of the request (reading C26)."""
+    return RequestRefused(
+        "making the prompt took longer than the setting tokenizerTimeout allows",
+        kind=RefusalKind.UNAVAILABLE,
+        retry_after_s=RETRY_AFTER_TIMEOUT_S,
+    )
 
 
 def load_tokenizer(
@@ -168,35 +207,6 @@ def _read_template(chat_template: str) -> str:
         return Path(chat_template).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise StartupError(f"chat_template: cannot read {chat_template}: {_one_line(error)}") from error
-
-
-def _check_kwargs(template_kwargs: dict[str, Any], reserved: frozenset[str]) -> None:
-    for name, value in template_kwargs.items():
-        path = f"chat_template_kwargs.{name}"
-        if name in reserved or name.startswith("_"):
-            raise RequestRefused(f"{path}: this name is reserved", field=path)
-        if value is not None and not isinstance(value, str | int | float | bool):
-            raise RequestRefused(f"{path}: must be a string, a number, a bool or null", field=path)
-
-
-def _locate(
-    template: ChatTemplate,
-    messages: list[Message],
-    tools: list[Tool] | None,
-    template_kwargs: dict[str, Any],
-    failure: TemplateFailed,
-    deadline: float,
-) -> str:
-    """The path of the message that a template objects to: the last of the shortest beginning it objects to."""
-    for size in range(1, min(len(messages), _MAX_LOCATED) + 1):
-        try:
-            template.render(messages[:size], tools=tools, template_kwargs=template_kwargs, deadline=deadline)
-        except TemplateFailed as error:
-            if str(error) == str(failure):
-                return f"messages[{size - 1}]"
-        except TemplateLimit:
-            break
-    return "messages"
 
 
 def _one_line(error: Exception) -> str:

@@ -18,7 +18,8 @@ def ready_lines(planes: tuple[Plane, ...], settings: ServeSettings, info: Engine
     """Lines to print; the last one can be pasted into a shell."""
     business, *others = planes
     device = "" if info.device == _NO_DEVICE else f"on {info.device}"
-    facts = [info.model_type, info.weights, device, f"context of {info.max_context} tokens"]
+    cut = ", cut to what the KV memory holds" if info.is_context_cut_by_memory else ""
+    facts = [info.model_type, info.weights, device, f"context of {info.max_context} tokens{cut}"]
     return [
         f"ready: {business.url}",
         f"model: {settings.model_name} ({', '.join(fact for fact in facts if fact)})",

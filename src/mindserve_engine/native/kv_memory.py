@@ -19,6 +19,8 @@ class KvBudget:
     num_blocks: int
     max_context: int
     """Tokens of prompt and output together."""
+    is_cut: bool = False
+    """The memory holds fewer tokens than the model and the options would allow."""
 
 
 def size_kv_cache(options: EngineOptions, *, token_bytes: int, model_limit: int | None, free_bytes: int) -> KvBudget:
@@ -37,7 +39,7 @@ def size_kv_cache(options: EngineOptions, *, token_bytes: int, model_limit: int 
         )
     max_context = min(wanted, fitting)
     useful = options.max_batch_size * -(-max_context // options.block_size)
-    return KvBudget(num_blocks=min(affordable, useful), max_context=max_context)
+    return KvBudget(num_blocks=min(affordable, useful), max_context=max_context, is_cut=fitting < wanted)
 
 
 def _budget_bytes(options: EngineOptions, free_bytes: int) -> int:

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import inspect
 import json
 import re
 from typing import Any
 
 import pytest
+from transformers import PreTrainedTokenizerFast
+from transformers.utils.chat_template_utils import _cached_compile_jinja_template
 
 from conformance.rule_cases import RuleCase, load_rule_cases
 from mindserve.api._generated.rules import RULES
@@ -55,10 +58,40 @@ def test_every_rule_is_enforced(case: RuleCase) -> None:
 
 def test_the_size_of_messages_is_a_setting() -> None:
     body = chat_body(messages=[{"role": "user", "content": "ab"}, {"role": "user", "content": "cde"}])
-    check(body, max_messages_length=5)
-    refused = refusal(body, max_messages_length=4)
-    assert "5 characters" in refused.message
-    assert "at most 4" in refused.message
+    check(body, max_messages_length=13)
+    refused = refusal(body, max_messages_length=12)
+    assert "13 characters" in refused.message
+    assert "at most 12" in refused.message
+
+
+@pytest.mark.parametrize(
+    ("fields", "num_characters"),
+    [
+        ({"role": "critic"}, 6 + 1),
+        ({"content": [{"type": "text", "text": "ab"}, {"type": "text", "text": "c"}]}, 4 + 3),
+        ({"content": "\U0001f600"}, 4 + 1),
+        ({"reasoning_content": "abc"}, 4 + 1 + 3),
+        ({"tool_call_id": "abc"}, 4 + 1 + 3),
+        ({"tool_calls": [{"id": "i", "type": "function", "function": {"name": "fg", "arguments": "{ }"}}]}, 5 + 6),
+        ({"tool_calls": [{"id": "i", "type": "function", "function": {"name": "f", "arguments": {"a": 1}}}]}, 5 + 9),
+        ({"content": [{"type": "image_url", "image_url": "long.png"}, {"type": "text", "text": "x"}]}, 4 + 1),
+    ],
+)
+def test_every_string_that_a_template_may_render_counts(fields: dict[str, Any], num_characters: int) -> None:
+    """Reading C21."""
+    body = chat_body(messages=[{"role": "user", "content": "x", **fields}])
+    check(body, max_messages_length=num_characters)
+    assert f" {num_characters} characters" in refusal(body, max_messages_length=num_characters - 1).message
+
+
+def test_what_the_template_engine_and_the_tokenizer_set_is_reserved() -> None:
+    """What a template sees beside a request's variables, asked of those who put it there."""
+    reserved = set(RULES["template-kwargs-reserved"].values)
+    environment: Any = _cached_compile_jinja_template("").environment
+    assert reserved >= set(environment.globals)
+    assert reserved >= {*PreTrainedTokenizerFast.SPECIAL_TOKENS_ATTRIBUTES, "additional_special_tokens"}
+    parameters = set(inspect.signature(PreTrainedTokenizerFast.apply_chat_template).parameters)
+    assert reserved >= parameters - {"kwargs"}
 
 
 @pytest.mark.parametrize("content", ["", None, []])

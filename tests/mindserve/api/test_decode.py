@@ -8,12 +8,14 @@ import jsonschema_rs
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from msgspec import UNSET
+from msgspec import UNSET, inspect
 
+from mindserve.api._generated.constants import MAX_JSON_VALUES
 from mindserve.api._generated.models import ChatCompletionRequest
 from mindserve.api.checks import check_request
 from mindserve.api.contract import openapi_json
 from mindserve.api.decode import check_content_type, decode_request
+from mindserve.api.integral import INTEGER_FIELDS
 from mindserve.config.settings import ServeSettings
 from mindserve.errors import RefusalKind, RequestRefused
 from tests.serving import HELLO
@@ -54,14 +56,14 @@ def test_the_document_s_examples_pass_with_the_default_depth(path: Path) -> None
         ({"stream": 1}, "stream", "stream must be a boolean, got 1"),
         ({"stop": ""}, "stop", 'stop must be a string of 1 to 32768 characters or a list, got ""'),
         ({"stop": ["a", ""]}, "stop[1]", 'stop[1] must be a string of at least 1 character, got ""'),
-        ({"messages": []}, "messages", "messages must be a list of at least 1 item, got a list of 0 items"),
-        ({"messages": None}, "messages", "messages must be a list of at least 1 item, got null"),
+        ({"messages": []}, "messages", "messages must be a list of 1 to 16384 items, got a list of 0 items"),
+        ({"messages": None}, "messages", "messages must be a list of 1 to 16384 items, got null"),
         ({"model": None}, "model", "model must be a string of at least 1 character, got null"),
         ({"messages": [USER, {"content": "x"}]}, "messages[1].role", "messages[1].role is required"),
         (
             {"messages": [{"role": None}]},
             "messages[0].role",
-            "messages[0].role must be a string of at least 1 character, got null",
+            "messages[0].role must be a string of 1 to 64 characters, got null",
         ),
         (
             {"messages": [{"role": "user", "content": [{"type": "text", "text": ""}]}]},
@@ -84,7 +86,7 @@ def test_the_document_s_examples_pass_with_the_default_depth(path: Path) -> None
             "response_format.type",
             'response_format.type must be one of "text", "json_object", "json_schema", got "xml"',
         ),
-        ({"tools": {}}, "tools", "tools must be a list, got an object"),
+        ({"tools": {}}, "tools", "tools must be a list of 0 to 16384 items, got an object"),
     ],
 )
 def test_refusals_name_field_bound_and_value(fields: dict[str, Any], field: str, message: str) -> None:
@@ -137,6 +139,75 @@ def test_other_floats_are_not(text: str) -> None:
     assert refusal(raw(text)).field in ("n", "seed")
 
 
+def test_a_body_with_an_integral_float_is_checked_like_any_other() -> None:
+    assert refusal(raw('"n": 2.0, "temperature": "x"')).field == "temperature"
+    assert refusal(raw('"n": 2.0, "top_k": 2.5')).message == (
+        "top_k must be an integer between -1 and 2147483647, got 2.5"
+    )
+    assert refusal(raw('"n": 200.0')).message == "n must be an integer between 1 and 128, got 200.0"
+    assert refusal(raw('"n": 2.0, "x": [1,]')).message.startswith("the request body is not valid JSON: trailing comma")
+    assert refusal(b'{"n": 2.0, "model": "m"}').message == "messages is required"
+    plain = decode({**HELLO, "n": 2, "top_k": 5, "seed": 7, "stop": ["a"], "max_tokens": None})
+    assert decode(raw('"n": 2.0, "top_k": 5.0, "seed": 7, "stop": ["a"], "max_tokens": null')) == plain
+
+
+def _integers(kind: Any, path: tuple[str, ...] = ()) -> set[tuple[str, ...]]:
+    """Where a model has integers."""
+    if isinstance(kind, inspect.IntType):
+        return {path}
+    if isinstance(kind, inspect.StructType):
+        return {found for field in kind.fields for found in _integers(field.type, (*path, field.name))}
+    inner = kind.types if isinstance(kind, inspect.UnionType) else [getattr(kind, "item_type", None)]
+    return {found for member in inner if member is not None for found in _integers(member, path)}
+
+
+def test_integers_are_all_at_the_top_level() -> None:
+    found = _integers(inspect.type_info(ChatCompletionRequest))
+    assert found == {(name,) for name in INTEGER_FIELDS}
+    assert len(found) == 7
+
+
+LONG = "1" * 5000
+HALF = "\\ud800"
+
+
+@pytest.mark.parametrize(
+    ("text", "field", "message"),
+    [
+        ('"chat_template_kwargs": {"a": 1e400}', "chat_template_kwargs.a",
+         "chat_template_kwargs.a must be a number that 64 bits can hold, got 1e400"),
+        (f'"chat_template_kwargs": {{"a": {LONG}}}', "chat_template_kwargs.a",
+         f"chat_template_kwargs.a must be a number that 64 bits can hold, got {LONG[:64]}…"),
+        ('"stop_token_ids": [1, 1e400]', "stop_token_ids[1]",
+         "stop_token_ids[1] must be a number that 64 bits can hold, got 1e400"),
+        ('"temperature": 1e400', "temperature", "temperature must be a number that 64 bits can hold, got 1e400"),
+        (f'"n": {LONG}', "n", f"n must be an integer between 1 and 128, got {LONG[:64]}…"),
+        ('"n": 1e-99999999999999999999', "n", "n must be an integer between 1 and 128, got 1e-99999999999999999999"),
+        ('"n": 1e99999999999999999999', "n", "n must be an integer between 1 and 128, got 1e99999999999999999999"),
+        ('"n": 2.5, "x": 1e400', "n", "n must be an integer between 1 and 128, got 2.5"),
+        ('"n": 0x1', None, "the request body is not valid JSON: expected ',' or '}' (byte {at})"),
+        (f'"n": 2.0, "user": "{HALF}"', None,
+         "the request body is not valid JSON: half of a surrogate pair (byte {at})"),
+        (f'"n": "x", "user": "\\\\\\\\{HALF}"', None,
+         "the request body is not valid JSON: half of a surrogate pair (byte {at})"),
+        ('"n": 1', None, None),
+    ],
+)  # fmt: skip
+def test_the_real_fault_is_named(text: str, field: str | None, message: str | None) -> None:
+    if message is None:
+        assert decode(raw(text)).n == 1
+        return
+    at = max(raw(text).find(fault) for fault in (b"x1", HALF.encode()))
+    refused = refusal(raw(text))
+    assert (refused.field, refused.message) == (field, message.replace("{at}", str(at)))
+
+
+def test_a_body_that_ends_too_early() -> None:
+    assert refusal(raw('"user": "\\ud83d\\ude00 \\\\ud800"')[:-1]).message == (
+        "the request body is not valid JSON: it ends too early"
+    )
+
+
 @pytest.mark.parametrize(
     "field",
     sorted(set(ChatCompletionRequest.__struct_fields__) - {"model", "messages"}),
@@ -159,8 +230,40 @@ def test_depth_is_refused_before_anything_is_built() -> None:
     deep: Any = 1
     for _ in range(11):
         deep = {"a": deep}
-    assert "maxJsonDepth" in refusal({**HELLO, "x": deep}).message
+    assert "maxJsonDepth" in refusal({**HELLO, "x": deep}, depth=11).message  # 11 and the body itself
     assert decode({**HELLO, "x": deep}, depth=12).model == "m"
+
+
+@pytest.mark.parametrize("field", ["messages", "stop_token_ids"])
+def test_lists_are_bounded(field: str) -> None:
+    item = USER if field == "messages" else 5
+    assert len(getattr(decode({**HELLO, field: [item] * 16384}), field)) == 16384
+    assert refusal({**HELLO, field: [item] * 16385}).field == field
+
+
+def test_the_number_of_values_is_bounded_whatever_they_are() -> None:
+    commas = json.dumps(HELLO).count(",") + 1  # and one for the field
+    openings = 4  # the body, two of the messages, the list itself
+    most = MAX_JSON_VALUES - commas - openings + 1
+    assert decode({**HELLO, "unheard_of": [0] * most}).model == "m"
+    refused = refusal({**HELLO, "unheard_of": [0] * (most + 1)})
+    assert refused.message == "the request body holds more than 262144 values"
+
+
+@pytest.mark.parametrize("position", [0, 2**20 - 2, 2**20 - 1, 2**20, 2**21 + 7])
+def test_broken_utf8_is_found_at_its_byte(position: int) -> None:
+    text = ("é" * 2**20).encode() + b"x" * 100
+    start = position - position % 2
+    body = b'{"x": "' + text[:start] + b"\xff" + text[start:] + b'"}'
+    assert refusal(body).message == f"the request body is not valid UTF-8 at byte {7 + start}"
+
+
+def test_characters_may_lie_across_the_pieces_that_are_looked_at() -> None:
+    for shift in range(4):
+        text = "x" * shift + "𝄞" * (2**18 + 5)
+        assert decode({**HELLO, "user": text}).model == "m"
+        body = json.dumps({**HELLO, "messages": [{**USER, "content": text}]}, ensure_ascii=False).encode()
+        assert decode(body).messages[0].content == text
 
 
 @pytest.mark.parametrize("content_type", ["text/plain", "application/json; charset=utf-16", "", "application/jsonp"])

@@ -7,14 +7,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from mindserve.api.capabilities import check_capabilities, check_model
+from mindserve.api import capabilities
+from mindserve.api.capabilities import CARRIED, check_capabilities, check_model
 from mindserve.api.decode import decode_request
 from mindserve.api.lower import (
+    TemplateInput,
     lower_request,
     stop_strings,
-    template_kwargs,
-    template_messages,
-    template_tools,
+    template_input,
 )
 from mindserve.config.settings import ServeSettings
 from mindserve.errors import RefusalKind, RequestRefused
@@ -135,6 +135,12 @@ def test_prompts_too_long(info: EngineInfo, settings: dict[str, Any], num_prompt
     assert lowered(info, num_prompt=limit, settings=settings).max_tokens >= 1
 
 
+def test_a_context_that_the_memory_cuts_is_not_blamed_on_the_model(info: EngineInfo) -> None:
+    cut = msgspec.structs.replace(info, is_context_cut_by_memory=True)
+    with pytest.raises(RequestRefused, match=r"99 of them for the prompt \(the KV memory \(npuMemSize\) - 1\)"):
+        lowered(cut, num_prompt=100)
+
+
 def test_the_limit_of_the_document_holds_for_any_model(info: EngineInfo) -> None:
     info = msgspec.structs.replace(info, max_context=2**22, max_prompt_tokens=2**22 - 1)
     assert lowered(info, num_prompt=2**20).max_tokens == 512
@@ -151,13 +157,21 @@ def test_stop_strings() -> None:
 
 def test_template_input() -> None:
     messages = [{"role": "user", "content": [{"type": "text", "text": "a"}]}, {"role": "assistant", "content": None}]
-    assert template_messages(decoded(messages=messages)) == [messages[0], {"role": "assistant"}]
-    assert template_kwargs(decoded(chat_template_kwargs={"enable_thinking": False, "x": None})) == {
-        "enable_thinking": False
-    }
-    assert template_tools(decoded(tools=[TOOL], tool_choice="none")) is None
-    assert template_tools(decoded(tools=[])) is None
-    assert template_tools(decoded(tools=[TOOL])) == [TOOL]
+    given = template_input(decoded(messages=messages, chat_template_kwargs={"enable_thinking": False, "x": None}))
+    assert given == TemplateInput([messages[0], {"role": "assistant"}], None, {"enable_thinking": False})
+
+
+@pytest.mark.parametrize(
+    ("fields", "tools"),
+    [
+        ({"tools": [TOOL]}, [TOOL]),
+        ({"tools": [TOOL], "tool_choice": "auto"}, [TOOL]),
+        ({"tools": [TOOL], "tool_choice": "none"}, None),
+        ({"tools": []}, None),
+    ],
+)
+def test_tools_of_the_template(fields: dict[str, Any], tools: Any) -> None:
+    assert template_input(decoded(**fields)).tools == tools
 
 
 @pytest.mark.parametrize(
@@ -199,6 +213,30 @@ def test_features_that_are_not_there_are_refused(info: EngineInfo, fields: dict[
 )
 def test_what_every_engine_does(info: EngineInfo, fields: dict[str, Any]) -> None:
     check_capabilities(decoded(**fields), ServeSettings(model_name="m"), info)
+
+
+@pytest.mark.parametrize(("fields", "needs"), [
+    ({"n": 2}, Capability.PARALLEL_SAMPLING),
+    ({"use_beam_search": True}, Capability.BEAM_SEARCH),
+    ({"logprobs": True}, Capability.LOGPROBS),
+    ({"top_logprobs": 1}, Capability.LOGPROBS),
+    ({"response_format": {"type": "json_object"}}, Capability.GRAMMAR),
+    ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": "a.png"}]}]}, Capability.MEDIA),
+    ({"model": "adapter"}, Capability.LORA),
+])  # fmt: skip
+def test_the_engine_is_asked_about_what_the_server_carries(
+    info: EngineInfo, monkeypatch: pytest.MonkeyPatch, fields: dict[str, Any], needs: Capability
+) -> None:
+    settings = ServeSettings(model_name="m", lora_names=("adapter",))
+    able = msgspec.structs.replace(info, capabilities=frozenset(Capability))
+    unable = msgspec.structs.replace(info, capabilities=frozenset(Capability) - {needs})
+    if needs not in CARRIED:  # an able engine is no help to a server that cannot tell it what is wanted
+        with pytest.raises(RequestRefused):
+            check_capabilities(decoded(**fields), settings, able)
+    monkeypatch.setattr(capabilities, "CARRIED", frozenset({needs}))
+    check_capabilities(decoded(**fields), settings, able)
+    with pytest.raises(RequestRefused, match="not available"):
+        check_capabilities(decoded(**fields), settings, unable)
 
 
 def test_an_engine_that_makes_several_sequences(info: EngineInfo) -> None:

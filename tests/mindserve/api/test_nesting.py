@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mindserve.api.nesting import exceeds_depth
+from mindserve.api.nesting import Excess, find_excess
 
 
 def depth_of(value: Any) -> int:
@@ -30,7 +30,23 @@ VALUES = st.recursive(
 @settings(max_examples=300, deadline=None)
 @given(value=VALUES, limit=st.integers(0, 6))
 def test_it_is_the_depth_of_the_value(value: Any, limit: int) -> None:
-    assert exceeds_depth(json.dumps(value).encode(), limit) == (depth_of(value) > limit)
+    found = find_excess(json.dumps(value).encode(), max_depth=limit)
+    assert found is (Excess.DEPTH if depth_of(value) > limit else None)
+
+
+def size_of(value: Any) -> int:
+    """Arrays, objects and commas."""
+    if isinstance(value, dict | list):
+        inner = list(value.values()) if isinstance(value, dict) else value
+        return 1 + max(len(inner) - 1, 0) + sum(map(size_of, inner))
+    return 0
+
+
+@settings(max_examples=300, deadline=None)
+@given(value=VALUES, limit=st.integers(0, 12))
+def test_it_is_the_number_of_values(value: Any, limit: int) -> None:
+    found = find_excess(json.dumps(value).encode(), max_depth=99, max_values=limit)
+    assert found is (Excess.VALUES if size_of(value) > limit else None)
 
 
 @pytest.mark.parametrize(
@@ -45,7 +61,17 @@ def test_it_is_the_depth_of_the_value(value: Any, limit: int) -> None:
         (b"[][][][]", 1, False),
         (b'"unterminated [[[[[[', 2, False),
         (b"", 0, False),
+        (b'["[" "["]', 1, False),
+        (b'["","[","",[]]', 1, True),
+        (b'["\\\\\\"[[["]', 1, False),
+        (b'"\\', 0, False),
     ],
 )
 def test_examples(body: bytes, limit: int, *, exceeds: bool) -> None:
-    assert exceeds_depth(body, limit) is exceeds
+    assert (find_excess(body, max_depth=limit) is Excess.DEPTH) is exceeds
+
+
+def test_commas_of_a_text_are_no_values() -> None:
+    assert find_excess(b'["' + b"," * 100 + b'"]', max_depth=1, max_values=10) is None
+    assert find_excess(b"[" + b"1," * 100 + b"1]", max_depth=1, max_values=10) is Excess.VALUES
+    assert find_excess(b"," * 10 + b"[", max_depth=0, max_values=10) is Excess.DEPTH

@@ -12,6 +12,7 @@ from transformers import PreTrainedTokenizerFast
 
 from mindserve.chat.control_tokens import ControlTokens, MarkedEncoder, control_literals
 from mindserve.chat.tokenizer import ChatTokenizer
+from tests.decoding import whole_text
 
 Tokenizers = Callable[[str], ChatTokenizer]
 Messages = list[dict[str, Any]]
@@ -107,7 +108,7 @@ def test_hostile_text_survives(
     messages = data.draw(conversation(name, hostile(name)))
     fast = _transformers_tokenizer(str(model_folder(name)))
     text = fast.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
-    assert tokenizer.decode(tokenizer.render_chat(messages), skip_special_tokens=False) == text
+    assert whole_text(tokenizer, tokenizer.render_chat(messages), skip_special_tokens=False) == text
 
 
 _LOADED: dict[str, Any] = {}
@@ -156,7 +157,7 @@ def test_a_control_token_split_over_parts_or_messages_is_text(tokenizer_of: Toke
         plain = [{"role": "user", "content": "x"}, {"role": "assistant", "content": "x"}]
         ids = tokenizer.render_chat(split)
         assert control_ids(tokenizer, name, ids) == control_ids(tokenizer, name, tokenizer.render_chat(plain))
-        assert token in tokenizer.decode(ids, skip_special_tokens=True)
+        assert token in whole_text(tokenizer, ids, skip_special_tokens=True)
 
 
 @pytest.mark.parametrize("role", ["end", "user|><|end", "user|><|assistant", "<|user|>", "x|>"])
@@ -166,7 +167,7 @@ def test_a_role_cannot_spell_a_control_token(tokenizer_of: Tokenizers, role: str
     ids = tokenizer.render_chat([{"role": role, "content": "x"}])
     end, assistant = map(tokenizer.backend.token_to_id, ("<|end|>", "<|assistant|>"))
     assert control_ids(tokenizer, "pieced", ids) == [end, assistant]
-    assert tokenizer.decode(ids, skip_special_tokens=False) == f"<|{role}|>x<|end|><|assistant|>"
+    assert whole_text(tokenizer, ids, skip_special_tokens=False) == f"<|{role}|>x<|end|><|assistant|>"
 
 
 def test_tags_that_are_not_special_stay_tokens(

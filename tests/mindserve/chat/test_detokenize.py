@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from mindserve.chat.detokenize import Detokenizer
 from mindserve.chat.tokenizer import ChatTokenizer
+from tests.decoding import whole_text
 
 Tokenizers = Callable[[str], ChatTokenizer]
 
@@ -77,9 +78,9 @@ def test_any_split_of_byte_pieces_gives_the_same_text(tokenizer_of: Tokenizers, 
     """Byte pieces of a SentencePiece vocabulary that make no character become U+FFFD as in any other text."""
     tokenizer = tokenizer_of("instruct")
     ids = data.draw(random_ids(tokenizer))
-    whole = tokenizer.decode(ids, skip_special_tokens=True)
+    whole = whole_text(tokenizer, ids, skip_special_tokens=True)
     assert in_pieces(tokenizer, ids, data.draw(CUTS), skip=True) == whole
-    pieces = [b"" if tokenizer.is_special(token_id) else tokenizer.token_bytes(token_id) for token_id in ids]
+    pieces = [b"" if token_id in tokenizer.table.special_ids else tokenizer.token_bytes(token_id) for token_id in ids]
     assert whole == b"".join(pieces).removeprefix(b" ").decode("utf-8", "replace")
 
 
@@ -102,7 +103,7 @@ def test_ids_beyond_the_vocabulary_add_nothing(tokenizer_of: Tokenizers) -> None
     for name in ("chatml", "instruct", "forgetful"):
         tokenizer = tokenizer_of(name)
         ids = tokenizer.backend.encode("hello you", add_special_tokens=False).ids
-        assert in_pieces(tokenizer, [10**6, ids[0], 10**9, *ids[1:], -1], [1], skip=True) == tokenizer.decode(ids)
+        assert in_pieces(tokenizer, [10**6, ids[0], 10**9, *ids[1:], -1], [1], skip=True) == whole_text(tokenizer, ids)
 
 
 def test_special_tokens_show_only_when_asked_for(tokenizer_of: Tokenizers) -> None:

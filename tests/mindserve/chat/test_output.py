@@ -11,6 +11,7 @@ from mindserve.chat.output import SequenceText, TextDelta
 from mindserve.chat.stop import StopSearch, StopStrings
 from mindserve.chat.tokenizer import ChatTokenizer
 from mindserve_engine.types import FinishReason
+from tests.decoding import whole_text
 
 Tokenizers = Callable[[str], ChatTokenizer]
 END = "<|im_end|>"
@@ -56,10 +57,10 @@ def test_a_stop_token_is_shown_only_where_stop_strings_are(
 @pytest.mark.parametrize(("include", "shown"), [(True, "one END"), (False, "one ")])
 def test_a_stop_string_cuts_the_text_and_later_tokens(tokenizer: ChatTokenizer, shown: str, *, include: bool) -> None:
     ids = ids_of(tokenizer, "one END two three")
-    last = next(size for size in range(len(ids)) if "END" in tokenizer.decode(ids[:size]))
+    last = next(size for size in range(len(ids)) if "END" in whole_text(tokenizer, ids[:size]))
     sequence = SequenceText(tokenizer, stops=["END"], include_stop=include)
     delta = sequence.feed(ids)
-    assert delta == TextDelta(text=shown, finish="stop", num_tokens=last, matched_stop="END", abort=True)
+    assert delta == TextDelta(text=shown, finish="stop", num_tokens=last)
     assert sequence.feed(ids, FinishReason.LENGTH) == TextDelta(text="")
 
 
@@ -67,7 +68,7 @@ def test_a_stop_string_cuts_the_text_and_later_tokens(tokenizer: ChatTokenizer, 
 def test_a_stop_string_in_the_last_tokens_is_a_normal_end(tokenizer: ChatTokenizer, finish: FinishReason) -> None:
     ids = ids_of(tokenizer, f"one END{END}" if finish is FinishReason.EOS else "one END")
     delta = SequenceText(tokenizer, stops=["END"]).feed(ids, finish)
-    assert (delta.text, delta.finish, delta.abort) == ("one ", "stop", False)
+    assert (delta.text, delta.finish) == ("one ", "stop")
     assert delta.num_tokens == len(ids_of(tokenizer, "one END"))
 
 
@@ -90,13 +91,13 @@ def test_a_flushed_half_character_can_complete_a_stop_string(tokenizer: ChatToke
     sequence = SequenceText(tokenizer, stops=["�"])
     ids = ids_of(tokenizer, "aꙮ")[:-1]
     delta = sequence.feed(ids, FinishReason.LENGTH)
-    assert delta == TextDelta(text="a", finish="stop", num_tokens=len(ids), matched_stop="�")
+    assert delta == TextDelta(text="a", finish="stop", num_tokens=len(ids))
 
 
 def test_special_tokens_can_be_stop_strings_where_they_are_shown(tokenizer: ChatTokenizer) -> None:
     ids = ids_of(tokenizer, f"hi{END}")
     delta = SequenceText(tokenizer, skip_special_tokens=False, stops=[END]).feed(ids, FinishReason.EOS)
-    assert (delta.text, delta.matched_stop) == ("hi", END)
+    assert (delta.text, delta.finish) == ("hi", "stop")
 
 
 WORDS = st.lists(

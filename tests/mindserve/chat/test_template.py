@@ -9,10 +9,11 @@ import jinja2
 import pytest
 
 from mindserve.chat import template as template_module
+from mindserve.chat import tokenizer as tokenizer_module
 from mindserve.chat.control_tokens import ControlTokens
-from mindserve.chat.template import ChatTemplate, TemplateFailed, TemplateLimit
-from mindserve.chat.tokenizer import ChatTokenizer
-from mindserve.errors import RequestRefused
+from mindserve.chat.template import ChatTemplate, TemplateFailed, TemplateLimit, TemplateTimeout
+from mindserve.chat.tokenizer import ChatTokenizer, load_tokenizer
+from mindserve.errors import RefusalKind, RequestRefused
 
 Tokenizers = Callable[[str], ChatTokenizer]
 USER = {"role": "user", "content": "hello"}
@@ -115,7 +116,7 @@ def test_a_template_that_spins_is_stopped(monkeypatch: pytest.MonkeyPatch) -> No
     )
     clock = itertools.count()
     monkeypatch.setattr(time, "monotonic", lambda: next(clock))
-    with pytest.raises(TemplateLimit, match="too long"):
+    with pytest.raises(TemplateTimeout):
         template.render([{"role": "user", "content": "spin"}], deadline=1000)
 
 
@@ -137,25 +138,16 @@ def test_arguments_are_written_as_the_template_wants_them() -> None:
     assert not compile_template("{{ messages[0].content }}").wants_arguments_as_text
 
 
-@pytest.mark.parametrize("name", ["messages", "tools", "add_generation_prompt", "chat_template", "tokenize"])
-@pytest.mark.parametrize("model", ["default", "chatml"])
-def test_reserved_names_are_refused(tokenizer_of: Tokenizers, model: str, name: str) -> None:
-    with pytest.raises(RequestRefused) as error:
-        tokenizer_of(model).render_chat([USER], template_kwargs={name: "x"})
-    assert error.value.field == f"chat_template_kwargs.{name}"
+def test_what_the_server_sets_is_not_set_by_a_request() -> None:
+    template = compile_template("{{ messages[0].content }}{{ tools }}{{ documents }}{{ add_generation_prompt }}")
+    kwargs = {"messages": [], "tools": "x", "documents": "x", "add_generation_prompt": "x"}
+    assert render(template, template_kwargs=kwargs) == "helloNoneNoneTrue"
 
 
-@pytest.mark.parametrize("name", ["eos_token", "raise_exception", "range", "namespace", "_x"])
-def test_the_templates_own_names_are_reserved_too(tokenizer_of: Tokenizers, name: str) -> None:
-    with pytest.raises(RequestRefused, match="reserved"):
-        tokenizer_of("chatml").render_chat([USER], template_kwargs={name: "x"})
-
-
-@pytest.mark.parametrize("value", [[], {}, [1], {"a": 1}])
-def test_template_kwargs_are_scalars(tokenizer_of: Tokenizers, value: object) -> None:
-    with pytest.raises(RequestRefused) as error:
-        tokenizer_of("chatml").render_chat([USER], template_kwargs={"thinking_budget": value})
-    assert error.value.field == "chat_template_kwargs.thinking_budget"
+def test_a_name_of_the_models_own_is_text_that_a_request_may_set() -> None:
+    template = compile_template("{{ image_token }}{{ messages[0].content }}", "<image>", image_token="<image>")
+    assert template.render([USER], template_kwargs={"image_token": "<image>"}) == "<image>hello"
+    assert "<image>" not in template.render([USER])
 
 
 @pytest.mark.parametrize("enable_thinking", [True, False])
@@ -174,13 +166,31 @@ def test_a_refusal_names_the_message_and_quotes_the_template(tokenizer_of: Token
     assert "Roles must alternate user/assistant/user/assistant/... after <s>" in error.value.message
 
 
+def test_the_message_is_not_looked_for_without_end(tokenizer_of: Tokenizers, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tokenizer_module, "_LOCATING_S", -1.0)
+    with pytest.raises(RequestRefused, match="Roles must alternate") as error:
+        tokenizer_of("instruct").render_chat([USER, USER])
+    assert error.value.field == "messages"
+
+
 def test_a_role_that_makes_the_template_raise_is_refused(tokenizer_of: Tokenizers) -> None:
     with pytest.raises(RequestRefused, match="Roles must alternate") as error:
         tokenizer_of("instruct").render_chat([{"role": "system", "content": "x"}])
     assert error.value.field == "messages[0]"
 
 
-def test_rendering_past_the_deadline_is_refused(tokenizer_of: Tokenizers) -> None:
-    with pytest.raises(RequestRefused, match="took too long") as error:
+def test_a_templates_own_words_are_cut(tokenizer_of: Tokenizers, model_folder: Callable[[str], Any]) -> None:
+    source = "{{ raise_exception('I do not like ' + messages[0].content) }}"
+    tokenizer = load_tokenizer(model_folder("chatml"), chat_template=source)
+    with pytest.raises(RequestRefused, match="I do not like xxx") as error:
+        tokenizer.render_chat([{"role": "user", "content": "x" * 10_000}])
+    assert len(error.value.message) < 400
+
+
+def test_running_out_of_time_is_no_fault_of_the_request(tokenizer_of: Tokenizers) -> None:
+    """Reading C26."""
+    with pytest.raises(RequestRefused, match="took longer") as error:
         tokenizer_of("chatml").render_chat([USER], timeout_s=-1)
-    assert error.value.field == "messages"
+    assert error.value.kind is RefusalKind.UNAVAILABLE
+    assert error.value.retry_after_s is not None
+    assert error.value.retry_after_s >= 1

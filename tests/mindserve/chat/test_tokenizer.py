@@ -12,6 +12,7 @@ import pytest
 
 from mindserve.chat.tokenizer import ChatTokenizer, load_tokenizer
 from mindserve.errors import RefusalKind, RequestRefused, StartupError
+from tests.decoding import whole_text
 
 Tokenizers = Callable[[str], ChatTokenizer]
 USER = {"role": "user", "content": "hello you"}
@@ -58,7 +59,7 @@ def test_a_missing_template_is_refused_and_can_be_given(model_folder: Callable[[
     (tmp_path / "own.jinja").write_text(source, encoding="utf-8")
     for chat_template in (source, str(tmp_path / "own.jinja")):
         tokenizer = load_tokenizer(folder, chat_template=chat_template)
-        assert tokenizer.decode(tokenizer.render_chat([USER])) == "hello you"
+        assert whole_text(tokenizer, tokenizer.render_chat([USER])) == "hello you"
 
 
 def test_a_template_file_that_cannot_be_read_is_refused(model_folder: Callable[[str], Path], tmp_path: Path) -> None:

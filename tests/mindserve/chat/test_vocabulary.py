@@ -33,17 +33,17 @@ def test_sentencepiece_tokens(tokenizer_of: Tokenizers) -> None:
     assert tokenizer.token_bytes(token("<0xF0>")) == b"\xf0"
     assert tokenizer.token_bytes(token("▁")) == b" "
     assert tokenizer.token_bytes(token("</s>")) == b"</s>"
-    assert tokenizer.is_special(token("</s>"))
-    assert not tokenizer.is_special(token("▁"))
+    assert token("</s>") in tokenizer.table.special_ids
+    assert token("▁") not in tokenizer.table.special_ids
 
 
 def test_added_tokens_are_their_own_text(tokenizer_of: Tokenizers) -> None:
     tokenizer = tokenizer_of("chatml")
     think, end = map(tokenizer.backend.token_to_id, ("<think>", "<|im_end|>"))
     assert tokenizer.token_bytes(think) == b"<think>"
-    assert not tokenizer.is_special(think)
+    assert think not in tokenizer.table.special_ids
     assert tokenizer.token_bytes(end) == b"<|im_end|>"
-    assert tokenizer.is_special(end)
+    assert end in tokenizer.table.special_ids
 
 
 def test_an_added_token_of_letters_from_the_byte_alphabet_is_text() -> None:

@@ -4,6 +4,7 @@ import socket
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from mindserve.cli.planes import Plane
@@ -33,6 +34,15 @@ def test_the_lines_name_the_address_the_model_and_a_command(bound: socket.socket
         f"health and metrics also at {plane.url}",
     ]
     assert lines[-1].startswith(f"curl {plane.url}/v1/chat/completions")
+
+
+def test_a_context_that_the_memory_cuts_is_said_to_be_cut(bound: socket.socket) -> None:
+    plane = Plane(Listen(host="127.0.0.1", port=0), bound, None)
+    cut = msgspec.structs.replace(INFO, is_context_cut_by_memory=True)
+    assert (
+        "context of 8192 tokens, cut to what the KV memory holds"
+        in ready_lines((plane,), ServeSettings(model_name="m"), cut)[1]
+    )
 
 
 def test_the_command_survives_the_shell_whatever_the_model_is_called(bound: socket.socket) -> None:

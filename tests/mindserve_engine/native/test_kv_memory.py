@@ -24,6 +24,7 @@ def test_a_fixed_amount_of_memory() -> None:
     budget = size_kv_cache(options(kv_memory_gb=1.0), token_bytes=1024, model_limit=8192, free_bytes=100 * GIB)
     assert budget.num_blocks == GIB // (1024 * 128)
     assert budget.max_context == 8192
+    assert not budget.is_cut
 
 
 def test_never_more_than_the_largest_batch_can_use() -> None:
@@ -48,6 +49,7 @@ def test_instances_share_the_free_memory() -> None:
 def test_the_models_limit_is_cut_to_what_fits() -> None:
     budget = size_kv_cache(options(), token_bytes=2**20, model_limit=131072, free_bytes=4 * GIB)
     assert budget.max_context == budget.num_blocks * 128 < 131072
+    assert budget.is_cut
 
 
 @pytest.mark.parametrize("changes", [{"max_context": 100_000}, {"kv_memory_gb": 0.00001}])

@@ -9,7 +9,7 @@ import msgspec
 from mindserve.api._generated.models import ChatMessage, TextPart
 from mindserve.api._generated.rules import Rule
 from mindserve.api.checks.breach import Breach, Subject, required_bound
-from mindserve.api.nesting import exceeds_depth
+from mindserve.api.nesting import find_excess
 from mindserve.api.presence import filled, given
 
 
@@ -20,6 +20,9 @@ def text_length(subject: Subject, rule: Rule) -> Breach | None:
 
 
 def _texts(message: ChatMessage) -> Iterator[str]:
+    """Every string that a template may put into the prompt (reading C21)."""
+    yield message.role
+    yield given(message.tool_call_id) or ""
     content = given(message.content)
     if isinstance(content, str):
         yield content
@@ -30,6 +33,7 @@ def _texts(message: ChatMessage) -> Iterator[str]:
         yield reasoning
     for call in given(message.tool_calls) or ():
         arguments = call.function.arguments
+        yield call.id
         yield call.function.name
         yield arguments if isinstance(arguments, str) else msgspec.json.encode(arguments).decode()
 
@@ -64,7 +68,7 @@ def _is_object(text: str, max_depth: int) -> bool:
     if not text.strip():
         return True  # "" stands for {}
     data = text.encode("utf-8", "surrogatepass")
-    if exceeds_depth(data, max_depth):
+    if find_excess(data, max_depth=max_depth) is not None:
         return False
     try:
         return isinstance(msgspec.json.decode(data), dict)

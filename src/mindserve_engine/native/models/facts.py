@@ -12,6 +12,7 @@ from gguf import GGUFReader
 from transformers import AutoConfig, PretrainedConfig
 
 from mindserve_engine.interface import EngineError
+from mindserve_engine.native.first_line import first_line
 from mindserve_engine.native.models.gguf_config import complete_config, read_config
 from mindserve_engine.native.models.rope import longest_context
 from mindserve_engine.native.weights.gguf_file import open_gguf
@@ -28,6 +29,7 @@ class ModelFacts:
     """The text model's config."""
     eos_token_ids: tuple[int, ...]
     default_top_k: int | None
+    """``top_k`` of the folder's generation_config.json, else of its config.json; 0 keeps all candidates."""
     gguf: GGUFReader | None = None
     """The open file, when the model is one."""
 
@@ -51,37 +53,42 @@ def read_facts(path: Path, *, trust_remote_code: bool) -> ModelFacts:
         raise EngineError(f"{path}: no config.json in the model folder")
     config = _load_config(path, trust_remote_code=trust_remote_code)
     generation = _read_json(path / "generation_config.json")
-    top_k = generation.get("top_k")
     eos = [*_ids(generation.get("eos_token_id")), *_ids(config.eos_token_id), *_folder_end_of_turn(path)]
     text_config = config.get_text_config()
     return ModelFacts(
         path=path,
         config=text_config,
         eos_token_ids=_within(eos, text_config),
-        default_top_k=top_k if isinstance(top_k, int) and top_k > 0 else None,
+        default_top_k=_top_k(generation, _read_json(path / "config.json")),
     )
 
 
 def _gguf_facts(path: Path) -> ModelFacts:
     reader = open_gguf(path)
-    config = _gguf_config(path, reader)
-    eos = [int(reader.fields[key].contents()) for key in _GGUF_EOS_KEYS if key in reader.fields]
-    if "tokenizer.ggml.tokens" in reader.fields:
-        tokens = reader.fields["tokenizer.ggml.tokens"].contents()
-        eos += [tokens.index(_END_OF_TURN)] if _END_OF_TURN in tokens else []
-    eos += _ids(config.eos_token_id)
-    return ModelFacts(path=path, config=config, eos_token_ids=_within(eos, config), default_top_k=None, gguf=reader)
+    try:
+        config = _gguf_config(path, reader)
+        eos = _within([*_gguf_ends(reader), *_ids(config.eos_token_id)], config)
+    except Exception as error:  # values of any type may stand under any key
+        raise _unusable_config(path, error) from error
+    return ModelFacts(path=path, config=config, eos_token_ids=eos, default_top_k=None, gguf=reader)
 
 
 def _gguf_config(path: Path, reader: GGUFReader) -> PretrainedConfig:
-    try:
-        config = read_config(reader)
-        if config is None:
-            config = AutoConfig.from_pretrained(path.parent, gguf_file=path.name, local_files_only=True)
-        complete_config(config, reader)
-    except Exception as error:  # values of any type may stand under any key
-        raise _unusable_config(path, error) from error
+    config = read_config(reader)
+    if config is None:
+        config = AutoConfig.from_pretrained(path.parent, gguf_file=path.name, local_files_only=True)
+    complete_config(config, reader)
     return config
+
+
+def _gguf_ends(reader: GGUFReader) -> Iterator[int]:
+    for key in _GGUF_EOS_KEYS:
+        if key in reader.fields:
+            yield int(reader.fields[key].contents())
+    if "tokenizer.ggml.tokens" in reader.fields:
+        tokens = reader.fields["tokenizer.ggml.tokens"].contents()
+        if _END_OF_TURN in tokens:
+            yield tokens.index(_END_OF_TURN)
 
 
 def _load_config(folder: Path, *, trust_remote_code: bool) -> PretrainedConfig:
@@ -112,6 +119,13 @@ def _read_json(path: Path) -> dict[str, Any]:
     return content if isinstance(content, dict) else {}
 
 
+def _top_k(*files: dict[str, Any]) -> int | None:
+    """The first that is there; 0, as transformers has it, and anything below keep all candidates."""
+    found = (file["top_k"] for file in files if type(file.get("top_k")) is int)
+    top_k = next(found, None)
+    return None if top_k is None else max(top_k, 0)
+
+
 def _ids(value: Any) -> list[int]:
     if value is None:
         return []
@@ -120,9 +134,3 @@ def _ids(value: Any) -> list[int]:
 
 def _within(token_ids: Iterable[int], config: PretrainedConfig) -> tuple[int, ...]:
     return tuple(dict.fromkeys(token for token in token_ids if 0 <= token < config.vocab_size))
-
-
-def first_line(error: BaseException) -> str:
-    """An error of a library as part of one line: its type when it says nothing."""
-    text = str(error).strip().partition("\n")[0].strip()
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__

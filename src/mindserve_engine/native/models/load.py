@@ -8,11 +8,12 @@ import torch
 
 from mindserve_engine.interface import EngineError
 from mindserve_engine.native.device.base import Device
+from mindserve_engine.native.first_line import first_line
 from mindserve_engine.native.lora.adapter import read_adapter
 from mindserve_engine.native.lora.linear import AdapterBank
 from mindserve_engine.native.models.base import Model
 from mindserve_engine.native.models.decoder import Decoder, is_lean
-from mindserve_engine.native.models.facts import ModelFacts, first_line
+from mindserve_engine.native.models.facts import ModelFacts
 from mindserve_engine.native.weights.gguf_source import GgufSource
 from mindserve_engine.native.weights.safetensors_source import SafetensorsSource
 from mindserve_engine.native.weights.source import DTYPES, WeightSource

@@ -72,9 +72,9 @@ def penalise(logits: Tensor, rows: Sequence[tuple[int, SampleRow, TokenHistory]]
     presence = spread([row.params.presence_penalty for _, row, _ in rows])
     frequency = spread([row.params.frequency_penalty for _, row, _ in rows])
     found = logits[lines, tokens].to(torch.float64)
-    # Extreme penalties end at the largest float32, and never make an infinity, or a NaN of two: each part is bounded
-    # for itself. An infinity or NaN that is none of our doing stays.
-    repeated = torch.where(found < 0, found * repetition, found / repetition).clamp(-_LARGEST, _LARGEST)
-    counted = (presence * (counts > 0) + (frequency * counts).clamp(-_LARGEST, _LARGEST)).clamp(-_LARGEST, _LARGEST)
+    # Extreme penalties end at the largest float32, and never make an infinity or, of two, a NaN. An infinity or NaN
+    # that is none of our doing stays.
+    repeated = torch.where(found < 0, found * repetition, found / repetition)
+    counted = (presence * (counts > 0) + frequency * counts).clamp(-_LARGEST, _LARGEST)
     bounded = (repeated - counted).clamp(-_LARGEST, _LARGEST)
     logits[lines, tokens] = torch.where(found.isfinite(), bounded, found).to(logits.dtype)

@@ -38,10 +38,25 @@ def test_eos_outside_the_vocabulary_is_dropped(folder: Path) -> None:
     assert facts(folder).eos_token_ids == (7, tiny_models.IM_END)
 
 
-@pytest.mark.parametrize(("named", "expected"), [({"top_k": 20}, 20), ({"top_k": 0}, None), ({}, None)])
-def test_top_k_only_when_the_file_names_it(folder: Path, named: dict[str, Any], expected: int | None) -> None:
-    """transformers' own default of 50 is nobody's wish."""
-    (folder / "generation_config.json").write_text(json.dumps(named))
+@pytest.mark.parametrize(
+    ("generation", "config", "expected"),
+    [
+        ({"top_k": 20}, {}, 20),
+        ({"top_k": 20}, {"top_k": 30}, 20),
+        ({}, {"top_k": 30}, 30),
+        ({"top_k": None}, {"top_k": 30}, 30),
+        ({"top_k": 0}, {"top_k": 30}, 0),
+        ({"top_k": -1}, {}, 0),
+        ({"top_k": True}, {}, None),
+        ({}, {}, None),
+    ],
+)
+def test_top_k_of_the_files(
+    folder: Path, generation: dict[str, Any], config: dict[str, Any], expected: int | None
+) -> None:
+    """Reading C25; transformers' own default of 50 is nobody's wish."""
+    (folder / "generation_config.json").write_text(json.dumps(generation))
+    rewrite(folder / "config.json", **config)
     assert facts(folder).default_top_k == expected
 
 

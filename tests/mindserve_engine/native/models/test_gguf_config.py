@@ -35,7 +35,7 @@ def header(path: Path, architecture: str, values: dict[str, Any]) -> Path:
     writer = gguf.GGUFWriter(path, architecture)
     for key, value in values.items():
         add = {int: writer.add_uint32, float: writer.add_float32, str: writer.add_string}[type(value)]
-        add(f"{architecture}.{key}", value)
+        add(key if key.startswith("tokenizer.") else f"{architecture}.{key}", value)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.close()
@@ -92,8 +92,9 @@ def test_a_missing_vocabulary_is_named(tmp_path: Path) -> None:
         read_facts(header(tmp_path / "x.gguf", "llama", SIZES), trust_remote_code=False)
 
 
-def test_nonsense_is_one_clear_line(tmp_path: Path) -> None:
-    path = header(tmp_path / "x.gguf", "llama", {**SIZES, "vocab_size": 300, "attention.key_length": "long"})
+@pytest.mark.parametrize("nonsense", [{"attention.key_length": "long"}, {"tokenizer.ggml.eos_token_id": "the last"}])
+def test_nonsense_is_one_clear_line(tmp_path: Path, nonsense: dict[str, str]) -> None:
+    path = header(tmp_path / "x.gguf", "llama", {**SIZES, "vocab_size": 300, **nonsense})
     with pytest.raises(EngineError, match=r"x\.gguf: the model's config cannot be used") as caught:
         read_facts(path, trust_remote_code=False)
     assert "\n" not in str(caught.value)

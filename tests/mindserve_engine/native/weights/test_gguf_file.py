@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import gguf
@@ -58,11 +59,35 @@ def test_arrays_of_every_kind(tmp_path: Path, endian: gguf.GGUFEndian) -> None:
         assert read.fields[key].contents() == ARRAYS[key]
 
 
-def test_a_file_cut_anywhere_in_its_header_is_one_clear_line(model: Path, tmp_path: Path) -> None:
-    content = model.read_bytes()
-    cut = tmp_path / "cut.gguf"
-    for length in range(0, open_gguf(model).data_offset, 97):
-        cut.write_bytes(content[:length])
-        with pytest.raises(EngineError, match=r"cut\.gguf: not a readable GGUF file") as caught:
-            open_gguf(cut)
-        assert "\n" not in str(caught.value)
+def cut_off(model: Path, folder: Path, num_bytes: int) -> str:
+    """What is said of the first bytes of a model."""
+    cut = folder / "cut.gguf"
+    cut.write_bytes(model.read_bytes()[:num_bytes])
+    with pytest.raises(EngineError) as caught:
+        open_gguf(cut)
+    return str(caught.value).removeprefix(f"{cut}: ")
+
+
+def test_a_file_cut_within_its_header_is_one_clear_line(model: Path, tmp_path: Path) -> None:
+    for length in range(1, open_gguf(model).data_offset - 32, 7):
+        said = re.fullmatch(
+            r"the GGUF file is cut off: it has (\d+) bytes, at least (\d+) are needed", cut_off(model, tmp_path, length)
+        )
+        assert said
+        assert int(said[1]) == length < int(said[2]) <= model.stat().st_size
+
+
+def test_a_file_cut_within_its_tensors_tells_its_full_size(model: Path, tmp_path: Path) -> None:
+    start, size = open_gguf(model).data_offset, model.stat().st_size
+    used = max(tensor.data_offset + tensor.n_bytes for tensor in open_gguf(model).tensors)
+    for length in {start, start + 1, (start + size) // 2, used - 1}:
+        assert cut_off(model, tmp_path, length) == f"the GGUF file is cut off: it has {length} bytes, {used} are needed"
+
+
+@pytest.mark.parametrize("content", [b"", b"hello world, this is no model", b"GGUF" + b"\x03" * 60])
+def test_what_is_no_gguf_file_is_one_clear_line(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "bad.gguf"
+    path.write_bytes(content)
+    with pytest.raises(EngineError, match=r"bad\.gguf: not a readable GGUF file") as caught:
+        open_gguf(path)
+    assert "\n" not in str(caught.value)

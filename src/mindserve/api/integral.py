@@ -1,0 +1,89 @@
+"""Integral floats for integers: JSON Schema says that 2.0 is an integer, the typed decoder it is not (reading R3).
+
+Only a body that the decoder refused comes here. It is read twice more, each time typed: for the literals of its integer
+fields, and for everything else. So it costs what any request costs, and floats of free-form maps stay what they are.
+"""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any, Final
+
+import msgspec
+from msgspec import UNSET, Raw, UnsetType, inspect
+
+from mindserve.api._generated.models import ChatCompletionRequest
+
+_MAX_DIGITS: Final = 20
+"""As many as 2^64-1 has, the largest bound of the contract; longer ones are refused, not expanded (1e999999999)."""
+
+
+def _is_integer(kind: inspect.Type) -> bool:
+    return isinstance(kind, inspect.IntType) or (
+        isinstance(kind, inspect.UnionType) and any(map(_is_integer, kind.types))
+    )
+
+
+def _integer_fields() -> frozenset[str]:
+    info = inspect.type_info(ChatCompletionRequest)
+    assert isinstance(info, inspect.StructType)
+    return frozenset(field.name for field in info.fields if _is_integer(field.type))
+
+
+INTEGER_FIELDS: Final = _integer_fields()
+"""The contract has integers in requests at the top level only."""
+
+_FIELDS: Final = msgspec.structs.fields(ChatCompletionRequest)
+_LITERALS: Final = msgspec.json.Decoder(
+    msgspec.defstruct("Literals", [(name, Raw | UnsetType, UNSET) for name in INTEGER_FIELDS], kw_only=True)
+)
+_INTEGERS: Final = msgspec.defstruct(
+    "Integers",
+    [(field.name, field.type, field.default) for field in _FIELDS if field.name in INTEGER_FIELDS],
+    kw_only=True,
+)
+_OTHERS: Final = msgspec.json.Decoder(
+    msgspec.defstruct(
+        "Others",
+        [
+            (field.name, field.type) if field.required else (field.name, field.type, field.default)
+            for field in _FIELDS
+            if field.name not in INTEGER_FIELDS
+        ],
+        kw_only=True,
+    )
+)
+
+
+def decode_integral(body: bytes) -> ChatCompletionRequest | None:
+    """The request with its integral floats as integers, exactly; None when no integer field holds one.
+
+    Raises ``msgspec.DecodeError`` as the request's own decoder does.
+    """
+    literals = _LITERALS.decode(body)
+    given: dict[str, Any] = {name: getattr(literals, name) for name in INTEGER_FIELDS}
+    literal_of = {name: bytes(memoryview(raw)) for name, raw in given.items() if raw is not UNSET}
+    integral = {name: value for name, text in literal_of.items() if (value := _as_integer(text)) is not None}
+    if not integral:
+        return None
+    numbers = {
+        name: integral[name] if name in integral else msgspec.json.decode(literal_of[name]) for name in literal_of
+    }
+    integers = msgspec.convert(numbers, _INTEGERS)
+    others = _OTHERS.decode(body)
+    fields = {
+        field.name: getattr(integers if field.name in INTEGER_FIELDS else others, field.name) for field in _FIELDS
+    }
+    return ChatCompletionRequest(**fields)
+
+
+def _as_integer(literal: bytes) -> int | None:
+    """The value of a number that is written as a float and is whole."""
+    if literal[:1] not in b"-0123456789" or literal.lstrip(b"-").isdigit():
+        return None
+    try:
+        value = Decimal(literal.decode())
+        is_whole = value.adjusted() < _MAX_DIGITS and value == value.to_integral_value()
+    except ArithmeticError:  # an exponent of 20 digits
+        return None
+    return int(value) if is_whole else None
