@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mindserve.api.expectation import MISSING, NumberText, value_at
+from mindserve.api.expectation import MISSING, value_at
 from mindserve.api.trace import find_unrepresentable, trace
+from mindserve.errors import NumberText
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=3),
