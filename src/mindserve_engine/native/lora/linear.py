@@ -97,7 +97,8 @@ class AdapterBank:
                 module = model.get_submodule(layer)
             except AttributeError:
                 continue  # ``check_all_taken`` tells
-            if isinstance(module, torch.nn.Linear):
+            # the head sees only the rows that are sampled
+            if isinstance(module, torch.nn.Linear) and module is not model.get_output_embeddings():
                 additions = self.additions({layer: module.out_features}, module.in_features)
                 module.register_forward_hook(_hook(additions, self.active))
 
