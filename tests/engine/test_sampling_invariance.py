@@ -106,3 +106,24 @@ def test_a_sequence_with_broken_numbers_fails_alone(tiny_pair: Callable[[str], P
         runner.num_blocks = all_blocks
         with torch.inference_mode():
             embedding[broken_token] = 0.0
+
+
+def test_sequences_of_one_request(pair: Pair) -> None:
+    """Each has a random stream of its own, whatever it shares its prefill and its steps with."""
+
+    def run(*, beside: bool, num_sequences: int, **options: Any) -> list[list[int]]:
+        driver = Driver(pair.ours, **options)
+        for number, (prompt, sampling) in enumerate(requests() if beside else []):
+            driver.add(f"other {number}", prompt, NUM_TOKENS, sampling, num_sequences=2)
+        prompt = random_prompts((50,), vocab_size=tiny_models.VOCAB_SIZE, seed=3)[0]
+        sampling = SamplingParams(seed=9, temperature=1.2, top_k=50, repetition_penalty=1.1)
+        driver.add("r", prompt, NUM_TOKENS, sampling, num_sequences=num_sequences)
+        driver.run()
+        return [[token for event in events for token in event.token_ids] for events in driver.sequences("r")]
+
+    alone = run(beside=False, num_sequences=4)
+    assert len({tuple(tokens) for tokens in alone}) == 4
+    assert run(beside=True, num_sequences=4) == alone
+    assert run(beside=True, num_sequences=4, max_batch_size=3, max_step_tokens=20) == alone
+    assert run(beside=False, num_sequences=2) == alone[:2]
+    assert run(beside=False, num_sequences=1) == alone[:1]
