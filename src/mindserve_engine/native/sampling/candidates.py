@@ -7,7 +7,7 @@ import itertools
 from torch import Tensor
 
 from mindserve_engine.native.batch import Candidate, SampleRow
-from mindserve_engine.native.sampling.logprobs import log_softmax
+from mindserve_engine.native.sampling.logprobs import largest, log_softmax
 from mindserve_engine.native.sampling.penalties import TokenHistory, penalise
 
 
@@ -27,10 +27,8 @@ def best_candidates(
     ]
     if penalised:
         penalise(scores, penalised)
-    width = min(max(row.num_candidates for row in rows), scores.shape[1])
-    best = scores.topk(width, dim=-1)
-    found = zip(best.indices.tolist(), best.values.tolist(), own.gather(1, best.indices).tolist(), strict=True)
+    best = largest(scores, [row.num_candidates for row in rows])
     return [
-        tuple(itertools.starmap(Candidate, zip(ids[: row.num_candidates], values, logprobs, strict=False)))
-        for row, (ids, values, logprobs) in zip(rows, found, strict=True)
+        tuple(itertools.starmap(Candidate, zip(ids, values, line[ids].tolist(), strict=True)))
+        for (ids, values), line in zip(best, own, strict=True)
     ]

@@ -25,14 +25,26 @@ class Logprobs:
             return [None] * len(tokens)
         lines = list(self._place)
         taken = self._of_lines[torch.arange(len(lines)), torch.tensor([tokens[line] for line in lines])].tolist()
-        nums = [self._rows[line].num_logprobs or 0 for line in lines]
-        top = self._of_lines.topk(min(max(nums), self._of_lines.shape[1]), dim=-1)
+        top = largest(self._of_lines, [self._rows[line].num_logprobs or 0 for line in lines])
         found: list[TokenLogprobs | None] = [None] * len(tokens)
-        for line, num, logprob, ids, values in zip(
-            lines, nums, taken, top.indices.tolist(), top.values.tolist(), strict=True
-        ):
-            found[line] = TokenLogprobs(logprob, ids[:num], values[:num])
+        for line, logprob, (ids, values) in zip(lines, taken, top, strict=True):
+            found[line] = TokenLogprobs(logprob, ids, values)
         return found
+
+
+def largest(values: Tensor, nums: list[int]) -> list[tuple[list[int], list[float]]]:
+    """For each row of ``values`` [S, V] the places of its ``nums[row]`` largest, and these, the largest first.
+
+    Which of equal values comes first depends on how many are asked for, so no row is searched for more than its own
+    number: what a neighbour wants must not change it."""
+    found: list[tuple[list[int], list[float]]] = [([], [])] * len(nums)
+    for num in sorted(set(nums) - {0}):
+        rows = [row for row, wanted in enumerate(nums) if wanted == num]
+        part = values if len(rows) == len(nums) else values[rows]
+        top = part.topk(min(num, values.shape[1]), dim=-1)
+        for row, ids, best in zip(rows, top.indices.tolist(), top.values.tolist(), strict=True):
+            found[row] = ids, best
+    return found
 
 
 def log_softmax(logits: Tensor) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -196,6 +197,17 @@ def test_a_row_draws_the_same_alone_and_beside_others(settings_of_rows: list[dic
     together = Sampler().sample(logits.clone(), rows)
     alone = [Sampler().sample(logits[[number]].clone(), [rows[number]])[0] for number in range(len(rows))]
     assert together == alone
+
+
+@pytest.mark.parametrize("wish", ["num_logprobs", "num_candidates"])
+def test_the_order_of_equals_does_not_depend_on_what_others_want(wish: str) -> None:
+    logits = torch.zeros(300)
+    logits[::2] = 1.0  # as a tiny repetition penalty makes them, or a coarse float format
+    alone, *together = (
+        Sampler().sample(logits.expand(len(nums), -1).clone(), [replace(row(), **{wish: num}) for num in nums])[0]
+        for nums in ([5], [5, 20], [5, 1, 0, 200])
+    )
+    assert together == [alone, alone]
 
 
 def test_draws_depend_on_seed_index_and_position_only() -> None:
