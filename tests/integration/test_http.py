@@ -266,6 +266,16 @@ async def test_models(client: httpx2.AsyncClient) -> None:
     assert (unknown.status_code, unknown.json()["error_type"]) == (404, "NotFoundError")
 
 
+async def test_a_model_with_a_slash_in_its_name(model: Model) -> None:
+    async with (
+        running(model, ServeSettings(model_name="org/name")) as live,
+        httpx2.AsyncClient(base_url=live.url) as client,
+    ):
+        for path in ("org/name", "org%2Fname"):
+            assert (await client.get(f"/v1/models/{path}")).json()["id"] == "org/name"
+        assert 'no model "org/other"' in (await client.get("/v1/models/org/other")).json()["error"]
+
+
 async def test_metrics_of_every_outcome(client: httpx2.AsyncClient) -> None:
     await client.post(CHAT, json=HELLO)
     await client.post(CHAT, json=chat_body(stream=True))

@@ -24,10 +24,10 @@ def _is_integer(kind: inspect.Type) -> bool:
     )
 
 
-def _integer_fields() -> frozenset[str]:
+def _integer_fields() -> tuple[str, ...]:
     info = inspect.type_info(ChatCompletionRequest)
     assert isinstance(info, inspect.StructType)
-    return frozenset(field.name for field in info.fields if _is_integer(field.type))
+    return tuple(field.name for field in info.fields if _is_integer(field.type))
 
 
 INTEGER_FIELDS: Final = _integer_fields()
@@ -37,10 +37,12 @@ _FIELDS: Final = msgspec.structs.fields(ChatCompletionRequest)
 _LITERALS: Final = msgspec.json.Decoder(
     msgspec.defstruct("Literals", [(name, Raw | UnsetType, UNSET) for name in INTEGER_FIELDS], kw_only=True)
 )
-_INTEGERS: Final = msgspec.defstruct(
-    "Integers",
-    [(field.name, field.type, field.default) for field in _FIELDS if field.name in INTEGER_FIELDS],
-    kw_only=True,
+_INTEGERS: Final = msgspec.json.Decoder(
+    msgspec.defstruct(
+        "Integers",
+        [(field.name, field.type, field.default) for field in _FIELDS if field.name in INTEGER_FIELDS],
+        kw_only=True,
+    )
 )
 _OTHERS: Final = msgspec.json.Decoder(
     msgspec.defstruct(
@@ -66,10 +68,11 @@ def decode_integral(body: bytes) -> ChatCompletionRequest | None:
     integral = {name: value for name, text in literal_of.items() if (value := _as_integer(text)) is not None}
     if not integral:
         return None
-    numbers = {
-        name: integral[name] if name in integral else msgspec.json.decode(literal_of[name]) for name in literal_of
-    }
-    integers = msgspec.convert(numbers, _INTEGERS)
+    # As JSON once more, so that whatever is wrong with another of these fields is told with its place.
+    numbers = {**literal_of, **{name: b"%d" % value for name, value in integral.items()}}
+    integers = _INTEGERS.decode(
+        b"{%s}" % b",".join(b'"%s":%s' % (name.encode(), text) for name, text in numbers.items())
+    )
     others = _OTHERS.decode(body)
     fields = {
         field.name: getattr(integers if field.name in INTEGER_FIELDS else others, field.name) for field in _FIELDS

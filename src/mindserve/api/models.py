@@ -25,10 +25,11 @@ async def list_models(request: Request[Any, Any, State]) -> ModelList:
     return ModelList(object="list", data=[_model(name, server) for name in names])
 
 
-@get("/v1/models/{model:str}")
+@get("/v1/models/{model:path}")
 async def get_model(request: Request[Any, Any, State], model: str = Parameter()) -> Model:
-    """One of the served models. Raises ``RequestRefused`` (NOT_FOUND)."""
+    """One of the served models; its name may have slashes in it. Raises ``RequestRefused`` (NOT_FOUND)."""
     server = server_of(request)
+    model = model.removeprefix("/")  # the framework's paths begin with one
     if model not in (server.settings.model_name, *server.settings.lora_names):
         raise RequestRefused(f"there is no model {shown(model)} here", field="model", kind=RefusalKind.NOT_FOUND)
     return _model(model, server)

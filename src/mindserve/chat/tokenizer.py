@@ -31,7 +31,7 @@ _MAX_LOCATED: Final = 64
 _LOCATING_S: Final = 1.0
 """Time for that search."""
 _MAX_REASON: Final = 300
-"""Characters of a template's own message; it may quote the request."""
+"""Characters of a template's own message, which may quote the request, or of a library's."""
 
 
 class ChatTokenizer:
@@ -109,8 +109,8 @@ class _Prompt(NamedTuple):
             return self._render(self.messages, deadline)
         except TemplateFailed as error:
             path = self._locate(str(error), min(deadline, time.monotonic() + _LOCATING_S))
-            reason = str(error) if len(str(error)) <= _MAX_REASON else f"{str(error)[:_MAX_REASON]}…"
-            raise RequestRefused(f"{path}: the model's chat template refuses this: {reason}", field=path) from error
+            text = f"{path}: the model's chat template refuses this: {_cut(str(error))}"
+            raise RequestRefused(text, field=path) from error
 
     def _render(self, messages: list[Message], deadline: float) -> str:
         return self.template.render(messages, tools=self.tools, template_kwargs=self.template_kwargs, deadline=deadline)
@@ -188,7 +188,9 @@ def _load(model_path: Path, *, trust_remote_code: bool) -> Any:
     except StartupError:
         raise
     except Exception as error:  # the library raises whatever a broken file makes it raise
-        raise StartupError(f"{model_path}: cannot load the tokenizer: {_one_line(error)}") from error
+        has_none = model_path.is_dir() and not (model_path / "tokenizer.json").is_file()
+        hint = "there is no tokenizer.json, and none can be made of what is there: " if has_none else ""
+        raise StartupError(f"{model_path}: cannot load the tokenizer: {hint}{_one_line(error)}") from error
 
 
 def _templates(tokenizer: Any, chat_template: str | None) -> dict[str, str]:
@@ -210,5 +212,8 @@ def _read_template(chat_template: str) -> str:
 
 
 def _one_line(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__
+    return _cut(" ".join(str(error).split()) or type(error).__name__)
+
+
+def _cut(reason: str) -> str:
+    return reason if len(reason) <= _MAX_REASON else f"{reason[:_MAX_REASON]}…"

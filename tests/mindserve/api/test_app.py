@@ -16,7 +16,7 @@ async def test_routes_are_the_contract_s_operations(tmp_path: Path) -> None:
     model = scripted_model(tmp_path, [{"default": True, "pieces": ["x"]}])
     app = create_app(engine=model.engine, tokenizer=model.tokenizer, settings=ServeSettings())
     routes = {
-        (method, route.path.replace(":str", "")) for route in app.routes for method in route.methods - {"OPTIONS"}
+        (method, route.path.replace(":path", "")) for route in app.routes for method in route.methods - {"OPTIONS"}
     }
     assert routes == {(operation.method, operation.path) for operation in OPERATIONS.values()}
 

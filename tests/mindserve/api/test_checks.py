@@ -10,6 +10,7 @@ from transformers import PreTrainedTokenizerFast
 from transformers.utils.chat_template_utils import _cached_compile_jinja_template
 
 from conformance.rule_cases import RuleCase, load_rule_cases
+from mindserve.api._generated.constants import MAX_JSON_VALUES
 from mindserve.api._generated.rules import RULES
 from mindserve.api.checks import PREDICATES, check_request
 from mindserve.api.checks.breach import Subject
@@ -136,6 +137,22 @@ def test_calls_and_tool_results_need_no_content(content: str | None) -> None:
 )
 def test_what_no_rule_forbids(fields: dict[str, Any]) -> None:
     check(chat_body(**fields))
+
+
+@pytest.mark.parametrize("num_calls", [1, 2, 64])
+def test_the_arguments_of_all_calls_together_are_bounded(num_calls: int) -> None:
+    """Each text holds an object, a list and its items: it is counted as one more than the list has items."""
+    sizes = [MAX_JSON_VALUES // num_calls - 1] * num_calls
+    for surplus in (0, 1):
+        sizes[-1] += surplus
+        texts = [json.dumps({"a": [","] * size}) for size in sizes]
+        calls = [{**CALL, "function": {"name": "f", "arguments": text}} for text in texts]
+        body = chat_body(messages=[{"role": "user", "content": "x"}, {"role": "assistant", "tool_calls": calls}])
+        if not surplus:
+            check(body)
+    assert refusal(body).message == (
+        "the arguments of the tool calls in messages hold more than 262144 values together"
+    )
 
 
 @pytest.mark.parametrize("arguments", ["[1]", "{", "1", '{"a": NaN}', '{"a":' * 30 + "1" + "}" * 30])

@@ -141,6 +141,9 @@ def test_other_floats_are_not(text: str) -> None:
 
 def test_a_body_with_an_integral_float_is_checked_like_any_other() -> None:
     assert refusal(raw('"n": 2.0, "temperature": "x"')).field == "temperature"
+    assert refusal(raw('"n": 2.0, "best_of": 1e400')).message == (
+        "best_of must be an integer between 1 and 128, got 1e400"
+    )
     assert refusal(raw('"n": 2.0, "top_k": 2.5')).message == (
         "top_k must be an integer between -1 and 2147483647, got 2.5"
     )

@@ -44,6 +44,8 @@ def test_a_missing_model_is_refused(tmp_path: Path) -> None:
 
 def test_a_folder_without_a_tokenizer_is_refused(tmp_path: Path) -> None:
     refused(tmp_path, re.escape(str(tmp_path)))
+    (tmp_path / "config.json").write_text('{"model_type": "llama"}', "utf-8")
+    refused(tmp_path, "there is no tokenizer.json, and none can be made of what is there: .* a slow tokenizer")
 
 
 def test_a_broken_tokenizer_file_is_refused(model_folder: Callable[[str], Path], tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ PREDICATES: Final = MappingProxyType[str, Predicate](
         "messages-text-length": messages.text_length,
         "tool-call-id-required": messages.tool_call_id_required,
         "content-required": messages.content_required,
+        "tool-call-arguments-values": messages.tool_call_arguments_values,
         "tool-call-arguments-json": messages.tool_call_arguments_json,
         "media-parts-limit": messages.media_parts_limit,
         "top-k-zero": output.top_k_zero,

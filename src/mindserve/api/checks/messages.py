@@ -55,6 +55,20 @@ def content_required(subject: Subject, rule: Rule) -> Breach | None:
     return None
 
 
+def tool_call_arguments_values(subject: Subject, rule: Rule) -> Breach | None:
+    """Counted before ``tool_call_arguments_json`` builds any of them. A text with a quote too many may hide values of
+    those behind it here; it is no JSON, so there those are never looked at."""
+    texts = [
+        call.function.arguments.encode("utf-8", "surrogatepass")
+        for message in subject.request.messages
+        for call in given(message.tool_calls) or ()
+        if isinstance(call.function.arguments, str)
+    ]
+    text = b",".join(texts)  # with a comma for each text but one
+    excess = find_excess(text, max_depth=len(text), max_values=int(required_bound(rule)) + len(texts) - 1)
+    return None if excess is None else Breach()
+
+
 def tool_call_arguments_json(subject: Subject, rule: Rule) -> Breach | None:
     for i, message in enumerate(subject.request.messages):
         for j, call in enumerate(given(message.tool_calls) or ()):
