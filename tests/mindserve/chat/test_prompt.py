@@ -3,8 +3,8 @@ from __future__ import annotations
 import asyncio
 import itertools
 import threading
-from collections.abc import AsyncIterator, Callable
-from typing import Any
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any, ClassVar
 
 import pytest
 
@@ -19,9 +19,12 @@ USER = {"role": "user", "content": "hello"}
 class Gate:
     """A job that runs until it is let go."""
 
+    made: ClassVar[list[Gate]] = []
+
     def __init__(self) -> None:
         self.started = threading.Event()
         self._opened = threading.Event()
+        self.made.append(self)
 
     def __call__(self) -> str:
         self.started.set()
@@ -33,6 +36,14 @@ class Gate:
 
     async def until_started(self) -> None:
         await asyncio.to_thread(self.started.wait)
+
+
+@pytest.fixture(autouse=True)
+def _open_gates() -> Iterator[None]:
+    """A test that fails leaves no worker behind a closed gate: the process could not end."""
+    yield
+    while Gate.made:
+        Gate.made.pop().open()
 
 
 async def until(condition: Callable[[], bool]) -> None:
