@@ -30,7 +30,7 @@ def value_at(body: object, path: Path) -> object:
     """The value of ``body`` at ``path``, or ``MISSING``."""
     for step in path:
         try:
-            body = body[step]  # type: ignore[index]
+            body = body[step]  # type: ignore[index]  # what has no items raises
         except (TypeError, LookupError):
             return MISSING
     return body

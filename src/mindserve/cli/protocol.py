@@ -225,7 +225,7 @@ class _AnswerTransport(asyncio.Transport):
         self._protocol = protocol
         self._cycle = cycle
         self.write = protocol.transport.write  # type: ignore[method-assign]  # once per token: no call in between
-        self.is_closing = protocol.transport.is_closing  # type: ignore[method-assign]
+        self.is_closing = protocol.transport.is_closing  # type: ignore[method-assign]  # likewise
 
     def close(self) -> None:
         if self._cycle.response_complete and self._cycle.more_body and not self.is_closing():

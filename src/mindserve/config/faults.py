@@ -31,12 +31,14 @@ class ConfigUnreadable(StartupError):
 
 
 class ConfigInvalid(StartupError):
-    """The file was read, but its values cannot be served. The text has one line per fault, up to ``MAX_TOLD``."""
+    """The file was read, but its values cannot be served. The text has one line per fault, up to ``MAX_TOLD``, and then
+    the ``notes``: what is no fault, but may be what went wrong."""
 
-    def __init__(self, source: Path | None, faults: Sequence[Fault]) -> None:
+    def __init__(self, source: Path | None, faults: Sequence[Fault], notes: Sequence[str] = ()) -> None:
         head = f"{source}: " if source else ""
         lines = [f"{head}{fault}" for fault in faults[:MAX_TOLD]]
         if len(faults) > MAX_TOLD:
             lines.append(f"{head}and {len(faults) - MAX_TOLD} more faults")
+        lines += [f"{head}{note}" for note in notes]
         super().__init__("\n".join(lines))
         self.faults = tuple(faults)

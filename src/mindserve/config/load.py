@@ -9,6 +9,7 @@ import msgspec
 
 from mindserve.config._generated import Config
 from mindserve.config.faults import ConfigInvalid, Fault
+from mindserve.config.known_keys import unknown_keys
 from mindserve.config.notes import start_notes
 from mindserve.config.overrides import CONTAINER_IP, MANAGEMENT_IP, Overrides, apply_overrides, apply_typed
 from mindserve.config.paths import base_folder
@@ -35,7 +36,7 @@ def load_config(path: Path | None, overrides: Overrides, environ: Mapping[str, s
     base = base_folder(path)
     faults = [*checked.faults, *check_rules(config, base, checked.faults)]
     if faults:
-        raise ConfigInvalid(path, [_name_origin(fault, overrides, environ) for fault in faults])
+        raise ConfigInvalid(path, [_name_origin(fault, overrides, environ) for fault in faults], unknown_keys(raw))
     return LoadedConfig(apply_typed(config, overrides), base, start_notes(path, raw, config, base))
 
 

@@ -30,7 +30,7 @@ def serve_settings(loaded: LoadedConfig) -> ServeSettings:
         drain_timeout_s=float(server.drain_timeout),
         keep_alive_s=server.keep_alive_timeout,
         heartbeat_s=float(server.stream_heartbeat) or None,
-        max_connections=server.max_link_num,
+        max_connections=server.max_link_num * backend.model_instance_number,
         max_waiting=max_waiting(loaded),
         tokenizer_workers=backend.tokenizer_process_number,
         tokenizer_timeout_s=float(server.tokenizer_timeout),

@@ -69,7 +69,7 @@ class ServeSettings(msgspec.Struct, frozen=True, kw_only=True):
     heartbeat_s: float | None = None
     """Silence after which a stream gets an SSE comment [streamHeartbeat]; ``None``: never."""
     max_connections: int = 1000
-    """Connections that may be open beside those that wait [maxLinkNum]."""
+    """Connections that may be open beside those that wait [maxLinkNum, for each of modelInstanceNumber]."""
     max_waiting: int = 2000
     """Requests that may wait for the engine; one more is refused [maxQueueSize]."""
     tokenizer_workers: int = 8

@@ -128,7 +128,7 @@ class Script(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 class _Loader(yaml.SafeLoader):
     """Reads ``!!binary`` as text with escaped bytes, so that every piece is text."""
 
-    def construct_yaml_binary(self, node: yaml.ScalarNode) -> str:  # type: ignore[override]
+    def construct_yaml_binary(self, node: yaml.ScalarNode) -> str:  # type: ignore[override]  # text instead of bytes
         return super().construct_yaml_binary(node).decode("utf-8", "surrogateescape")
 
 

@@ -125,3 +125,11 @@ def test_a_private_key_that_everyone_can_read_is_told(load: Load, tmp_path: Path
     )
     (tmp_path / "key.pem").chmod(0o640)
     assert load(content).notes == ()
+
+
+def test_keys_that_look_like_typos_are_told_beside_faults(load: Load) -> None:
+    with pytest.raises(ConfigInvalid) as caught:
+        load({"ServerConfig": {"prot": 80, "port": 0}})
+    fault, typo = str(caught.value).splitlines()
+    assert "ServerConfig.port" in fault
+    assert typo.endswith("ServerConfig.prot is not a key of config.json and has no effect: did you mean port?")

@@ -104,3 +104,8 @@ def test_a_model_without_a_name_is_called_like_its_weights(load: Load, tmp_path:
 )
 def test_the_level_of_the_log(load: Load, level: str, typed: str | None, expected: str) -> None:
     assert log_settings(load({"LogConfig": {"dynamicLogLevel": level}}), typed).level == expected
+
+
+def test_connections_are_counted_for_each_instance(load: Load) -> None:
+    content = {"ServerConfig": {"maxLinkNum": 10}, "BackendConfig": {"modelInstanceNumber": 3, "npuDeviceIds": []}}
+    assert serve_settings(load(content)).max_connections == 30
