@@ -32,12 +32,22 @@ class Told:
     """None where the answer does not say it of one sequence."""
 
 
+@dataclass(frozen=True)
+class Vocabulary:
+    """What is known of the served model's tokens."""
+
+    token_bytes: dict[int, bytes]
+    """By id; those without a text are missing."""
+    special_tokens: frozenset[str]
+    eos_token: str
+
+
 @dataclass
 class Wish:
     """A taken request as the readings understand it."""
 
     request: dict[str, Any]
-    special_tokens: frozenset[str]
+    vocabulary: Vocabulary
     max_iter_times: int
     max_context: int
 
@@ -69,6 +79,12 @@ class Wish:
     def stops(self) -> list[str]:
         stop = self.get("stop", [])
         return [stop] if isinstance(stop, str) else stop
+
+    @property
+    def stop_tokens(self) -> set[bytes]:
+        """Those that can be told by their bytes."""
+        ids = [one for one in self.get("stop_token_ids", []) if type(one) is int]
+        return {self.vocabulary.token_bytes[one] for one in ids if one in self.vocabulary.token_bytes}
 
     @property
     def keeps_stop(self) -> bool:
@@ -286,19 +302,24 @@ def check_logprobs(wish: Wish, one: Told) -> None:
 
 
 def check_text_of_tokens(wish: Wish, one: Told) -> None:
-    """S10, S12: the bytes of the tokens are the text, up to what ended it."""
-    shown = [
-        b"" if entry["token"] in wish.special_tokens and not wish.shows_special else bytes(entry["bytes"])
-        for entry in one.entries
-    ]
-    whole, without_last = (b"".join(part).decode("utf-8", "replace") for part in (shown, shown[:-1]))
+    """S9, S10, S12: the bytes of the tokens are the text, up to what ended it, and it ended for the reason told."""
+    *before, last = one.entries
+    is_eos = not wish.get("ignore_eos", False) and last["token"] == wish.vocabulary.eos_token
+    is_stop_token = bytes(last["bytes"]) in wish.stop_tokens
+    assert not any(bytes(entry["bytes"]) in wish.stop_tokens for entry in before), "text after a stop token"
+    hides_last = is_stop_token and not is_eos and not wish.keeps_stop
+    whole = b"".join(_shown(wish, entry) for entry in (before if hides_last else one.entries)).decode(
+        "utf-8", "replace"
+    )
     match = first_match(wish.stops, whole)
     if match is not None:
         begin, end = match
-        assert one.finish == "stop"
-        # a stop token at the end is left out of the text, and a match with it
-        assert one.text == whole[: end if wish.keeps_stop else begin] or one.text == without_last
-    elif one.finish == "length":
-        assert one.text == whole
-    else:
-        assert one.text in (whole, without_last)
+        whole = whole[: end if wish.keeps_stop else begin]
+    assert one.text == whole
+    if last["bytes"] or not wish.get("stop_token_ids"):  # tokens without a text look alike, those that stop and others
+        assert one.finish == ("stop" if is_eos or is_stop_token or match is not None else "length")
+
+
+def _shown(wish: Wish, entry: dict[str, Any]) -> bytes:
+    is_left_out = entry["token"] in wish.vocabulary.special_tokens and not wish.shows_special
+    return b"" if is_left_out else bytes(entry["bytes"])

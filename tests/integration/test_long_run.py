@@ -59,7 +59,7 @@ def requests(dice: random.Random) -> Iterator[GenerationRequest]:
         yield GenerationRequest(
             request_id=str(number),
             prompt_token_ids=prompt,
-            max_tokens=dice.randint(1, 8),
+            max_tokens=dice.randint(1, 6),
             sampling=SamplingParams(
                 temperature=dice.choice([0.0, 0.7, 1.0]),
                 top_k=dice.choice([0, 5]),

@@ -17,13 +17,14 @@ import jsonschema_rs
 import pytest
 import pytest_asyncio
 import yaml
+from transformers.convert_slow_tokenizer import bytes_to_unicode
 
 from mindserve.chat.tokenizer import load_tokenizer
 from mindserve.config.settings import ServeSettings
 from mindserve_engine.native.process import NativeEngine
 from mindserve_engine.options import EngineOptions
 from tests import random_requests, tiny_adapters, tiny_models
-from tests.answer_checks import Told, Wish, check_completion, check_refusal, check_stream, first_match
+from tests.answer_checks import Told, Vocabulary, Wish, check_completion, check_refusal, check_stream, first_match
 from tests.random_requests import RequestDrawing, Verdict
 from tests.serving import MODEL, Live, Model, eventually, is_idle, running
 from tests.spec.test_rules import BEYOND_SCHEMA
@@ -33,10 +34,20 @@ ADAPTERS: Final = ("red", "blue")
 NAMES: Final = (MODEL, *ADAPTERS)
 MAX_ITER_TIMES: Final = 16
 MAX_CONTEXT: Final = 512
-SPECIAL_TOKENS: Final = frozenset({"<|endoftext|>", "<|im_start|>", "<|im_end|>"})
 NUM_TAKEN: Final = 260
 NUM_REFUSED: Final = 40
-NUM_PAIRS: Final = 80
+NUM_PAIRS: Final = 60
+
+
+def _vocabulary() -> Vocabulary:
+    tokenizer = tiny_models.tokenizer()
+    byte_of = {character: bytes([byte]) for byte, character in bytes_to_unicode().items()}
+    spelled = tokenizer.get_vocab().items()
+    token_bytes = {number: byte_of.get(token, token.encode()) for token, number in spelled}
+    return Vocabulary(token_bytes, frozenset(tokenizer.all_special_tokens) | {"<|im_start|>"}, str(tokenizer.eos_token))
+
+
+VOCABULARY: Final = _vocabulary()
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")  # one engine process for all: starting one takes seconds
 
@@ -98,7 +109,7 @@ class Checks:
         return [self._told(request, answer) for request, answer in zip(requests, answers, strict=True)]
 
     def _told(self, request: dict[str, Any], answer: httpx2.Response) -> list[Told]:
-        wish = Wish(request, SPECIAL_TOKENS, MAX_ITER_TIMES, MAX_CONTEXT)
+        wish = Wish(request, VOCABULARY, MAX_ITER_TIMES, MAX_CONTEXT)
         try:
             assert answer.status_code == 200
             kind = answer.headers["content-type"]
