@@ -214,6 +214,7 @@ BEYOND_SCHEMA: Final[dict[str, Callable[[dict[str, Any]], bool]]] = {
 NOT_DRAWN: Final = {
     "messages-text-length",
     "tool-call-arguments-json",
+    "tool-call-arguments-values",
     "media-parts-limit",
     "stop-total-length",
     "strict-schema-size",
