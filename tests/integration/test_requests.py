@@ -35,6 +35,8 @@ async def client(live: Live) -> AsyncIterator[httpx2.AsyncClient]:
 
 
 ANSWERED: dict[str, tuple[dict[str, Any], str, str]] = {
+    "log-probabilities": ({"messages": [USER], "logprobs": True, "top_logprobs": 20}, "1 2 3 4 5", "stop"),
+    "beam search": ({"messages": [USER], "use_beam_search": True, "best_of": 3}, "1 2 3 4 5", "stop"),
     "empty calls in history": (
         {"messages": [USER, {"role": "assistant", "content": "b", "tool_calls": []}, USER]}, "1 2 3 4 5", "stop",
     ),
@@ -115,9 +117,6 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "tools": ({"tools": [TOOL]}, "tools"),
     "a required call": ({"tools": [TOOL], "tool_choice": "required"}, "tools"),
     "a JSON answer": ({"response_format": {"type": "json_object"}}, "response_format.type"),
-    "log-probabilities": ({"logprobs": True, "top_logprobs": 20}, "logprobs"),
-    "beam search": ({"use_beam_search": True}, "use_beam_search"),
-    "several answers": ({"n": 2}, "n"),
     "a null stop token": ({"stop_token_ids": [1, None]}, "stop_token_ids[1]"),
     "a seed beyond 64 bits": ({"seed": 2**64}, "seed"),
     "another model": ({"model": "gpt-4"}, "model"),
@@ -143,7 +142,8 @@ async def test_refused(client: httpx2.AsyncClient, name: str, *, stream: bool) -
         ({"model": "gpt-4", "n": 2, "temperature": 0}, "model must"),
         ({"n": 2, "temperature": 0, "messages": [{"role": "user", "content": ""}]}, "messages[0].content"),
         ({"n": 2, "temperature": 0}, "n above 1 needs"),
-        ({"n": 2}, "n: generating"),
+        ({"n": 2, "tools": [TOOL]}, "n above 1 cannot"),
+        ({"tools": [TOOL]}, "tools: calling"),
     ],
 )
 async def test_which_of_several_faults_is_told(client: httpx2.AsyncClient, fields: dict[str, Any], field: str) -> None:

@@ -23,7 +23,7 @@ from mindserve.config.settings import ServeSettings
 from mindserve.errors import StartupError
 from mindserve_engine.interface import Engine, EngineError
 from mindserve_engine.registry import create_engine
-from mindserve_engine.types import Capability, EngineInfo, EngineState
+from mindserve_engine.types import EngineState
 
 _LOG: Final = logging.getLogger(__name__)
 _LOOK_EVERY_S: Final = 0.2
@@ -57,7 +57,6 @@ async def run_server(plan: ServingPlan, console: Console) -> int:
     try:
         if await _became_ready(engine, signals, console):
             print(*ready_lines(plan.planes, plan.settings, engine.info), sep="\n", flush=True)  # noqa: T201 - to a person
-            _warn_of_adapters(plan.settings, engine.info)
             await signals.stop.wait()
             await _drain(app.state.lifecycle, signals)
     finally:
@@ -73,12 +72,6 @@ def _create_engine(choice: EngineChoice) -> Engine:
         return create_engine(choice.name, choice.options)
     except ImportError as error:
         raise not_installed(error) from error
-
-
-def _warn_of_adapters(settings: ServeSettings, info: EngineInfo) -> None:
-    if settings.lora_names and Capability.LORA not in info.capabilities:
-        names = ", ".join(settings.lora_names)
-        _LOG.warning("this engine serves no adapters: requests for %s (LoraModules) will be refused", names)
 
 
 async def _became_ready(engine: Engine, signals: StopSignals, console: Console) -> bool:

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
-import msgspec
 import pytest
 from rich.console import Console
 
@@ -113,19 +112,6 @@ async def test_all_planes_answer_health_metrics_and_requests(
     stop_this_process()
     assert await running == 0
     assert capsys.readouterr().out.splitlines()[0] == f"ready: {urls[0]}"
-
-
-async def test_adapters_that_the_engine_cannot_serve_are_told(
-    script: Script, plan: Callable[..., ServingPlan], caplog: pytest.LogCaptureFixture
-) -> None:
-    plain = plan(script())
-    with_adapter = msgspec.structs.replace(plain, settings=ServeSettings(model_name="script", lora_names=("tuned",)))
-    running = asyncio.create_task(run_server(with_adapter, Console(file=io.StringIO())))
-    async with httpx2.AsyncClient() as client:
-        await until_ready(client, plain.planes[0].url)
-    stop_this_process()
-    assert await running == 0
-    assert "requests for tuned (LoraModules) will be refused" in caplog.text
 
 
 def events(response: httpx2.Response) -> Iterator[str]:
