@@ -177,7 +177,9 @@ class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
     """Figures of the moment, for /metrics. Counters (``_total``) never decrease while the server lives."""
 
     num_running: int = 0
+    """Requests with a sequence that runs."""
     num_waiting: int = 0
+    """Requests of which nothing runs."""
     num_swapped: int = 0
     num_preemptions_total: int = 0
     num_free_blocks: int = 0

@@ -6,8 +6,9 @@ purpose: the scheduler's side must be testable, and readable, without tensors.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from mindserve_engine.types import SamplingParams, TokenLogprobs
 
@@ -58,8 +59,7 @@ class StepBatch:
     will continue has one for each."""
 
 
-@dataclass(slots=True, frozen=True)
-class Candidate:
+class Candidate(NamedTuple):
     """One way to continue a beam."""
 
     token_id: int
@@ -67,6 +67,18 @@ class Candidate:
     """Its log-probability after penalties."""
     logprob: float
     """The model's own log-probability."""
+
+
+@dataclass(slots=True, frozen=True)
+class Candidates:
+    """One row's. Each is made when it is looked at: a step of a wide search has tens of thousands."""
+
+    token_ids: list[int]
+    scores: list[float]
+    logprobs: list[float]
+
+    def __iter__(self) -> Iterator[Candidate]:
+        return map(Candidate, self.token_ids, self.scores, self.logprobs)
 
 
 @dataclass(slots=True, frozen=True)
@@ -78,7 +90,7 @@ class Sampled:
     """For example non-finite logits: the sequence fails alone."""
     logprobs: TokenLogprobs | None = None
     """When they were asked for; of a beam's row the likeliest tokens are those of all its candidates."""
-    candidates: tuple[Candidate, ...] = ()
+    candidates: Iterable[Candidate] = ()
     """Best first; of rows that asked for them."""
 
 

@@ -9,7 +9,9 @@ better than the worst of them. No tensors and no blocks here: the loop carries t
 from __future__ import annotations
 
 import heapq
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final
 
 from mindserve_engine.native.batch import Candidate, Sampled
@@ -67,7 +69,9 @@ class BeamSearch:
         None are left when the search is over.
         """
         length = len(next(iter(results)).output_token_ids) + 1
-        best = heapq.nlargest(self.num_candidates, _continuations(results), key=lambda one: one.score)
+        rows = (_continuations(parent, sampled) for parent, sampled in results.items())
+        # rows are sorted: of the width squared continuations few more than are wanted are ever made
+        best = list(islice(heapq.merge(*rows, key=lambda one: one.score, reverse=True), self.num_candidates))
         at_end = length >= self._max_tokens
         for continuation in best[: self.width]:
             if at_end or continuation.token_id in self._eos_token_ids:
@@ -107,12 +111,12 @@ class BeamSearch:
         del self._finished[self.width :]
 
 
-def _continuations(results: dict[Sequence, Sampled]) -> list[Continuation]:
-    return [
-        Continuation(parent, candidate.token_id, parent.beam_score + candidate.score, _logprobs(candidate, sampled))
-        for parent, sampled in results.items()
-        for candidate in sampled.candidates
-    ]
+def _continuations(parent: Sequence, sampled: Sampled) -> Iterator[Continuation]:
+    """Best first."""
+    for candidate in sampled.candidates:
+        yield Continuation(
+            parent, candidate.token_id, parent.beam_score + candidate.score, _logprobs(candidate, sampled)
+        )
 
 
 def _logprobs(candidate: Candidate, sampled: Sampled) -> TokenLogprobs | None:

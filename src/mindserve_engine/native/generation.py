@@ -11,7 +11,8 @@ from mindserve_engine.types import GenerationRequest, SequenceEvent
 
 
 class NativeGeneration:
-    """Implements ``interface.Generation``. Holds at most ``max_tokens`` events, however slow the consumer."""
+    """Implements ``interface.Generation``. Holds at most ``max_tokens`` events of each sequence, however slow the
+    consumer."""
 
     __slots__ = ("_abort", "_events", "_failure", "_live", "_open", "_waiter", "request_id")
 
@@ -45,12 +46,13 @@ class NativeGeneration:
         return self._events.popleft()
 
     def stop(self, index: int) -> None:
-        if self._open == {index}:
-            self.abort()
-        elif index in self._open:
+        if index in self._open:
             self._open.remove(index)
             self._live.discard(index)
-            self._abort(self.request_id, index)
+            # those of the others stay: an end that the consumer has yet to be told of may be among them
+            self._events = deque(event for event in self._events if event.index != index)
+            self._wake_up()
+            self._abort(self.request_id, index if self._live else None)
 
     def abort(self) -> None:
         self._events.clear()

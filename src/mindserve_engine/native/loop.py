@@ -97,9 +97,10 @@ class EngineLoop:
         return events + self._take(schedule, results, ended)
 
     def stats(self) -> EngineStats:
+        running = {sequence.request_number for sequence in self._scheduler.running}
         return EngineStats(
-            num_running=len(self._scheduler.running),
-            num_waiting=len(self._scheduler.waiting),
+            num_running=len(running),
+            num_waiting=len(self._requests) - len(running),
             num_preemptions_total=self._scheduler.num_preemptions,
             num_free_blocks=self._pool.num_free,
             num_blocks=self._pool.num_blocks,

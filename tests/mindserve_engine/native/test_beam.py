@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 from fake_runner import beam_candidates, next_state
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from loops import Bench, ask
 
+from mindserve_engine.native.batch import Candidate, Sampled
+from mindserve_engine.native.beam import BeamSearch
+from mindserve_engine.native.sequence import Sequence
 from mindserve_engine.types import FinishReason, GenerationRequest
 
 PROMPT = [1, 2, 3]
@@ -150,3 +155,28 @@ def test_abort_and_failure_take_all_beams() -> None:
     assert [(event.index, event.failure) for event in bench.events["broken"]] == [(0, "NaN"), (1, "NaN")]
     assert bench.events["gone"] == []
     assert bench.loop.stats().num_free_blocks == 64
+
+
+class Counted(tuple[Candidate, ...]):
+    """How many candidates were looked at."""
+
+    num_taken = 0
+
+    def __iter__(self) -> Iterator[Candidate]:
+        for candidate in super().__iter__():
+            Counted.num_taken += 1
+            yield candidate
+
+
+def test_a_wide_search_looks_at_few_more_continuations_than_it_wants() -> None:
+    width = 64
+    request = search(width=width)
+    found = BeamSearch(request, eos_token_ids=(), max_tokens=8)
+    beams = [Sequence(number, 0, request, 0.0, search=found, beam_score=-number / 7) for number in range(width)]
+    rows = {beam: [Candidate(rank, -rank / 5, -rank / 5) for rank in range(found.num_candidates)] for beam in beams}
+    everything = [(beam.beam_score + one.score, beam, one.token_id) for beam, row in rows.items() for one in row]
+    everything.sort(key=lambda one: -one[0])
+    Counted.num_taken = 0
+    living = found.advance({beam: Sampled(0, candidates=Counted(row)) for beam, row in rows.items()})
+    assert [(one.score, one.parent, one.token_id) for one in living] == everything[:width]
+    assert Counted.num_taken <= found.num_candidates + width

@@ -6,6 +6,8 @@ import pytest
 from fake_runner import reference
 from loops import Bench, ask
 
+from mindserve_engine.native.ledger import Ledger
+from mindserve_engine.native.wire import Step
 from mindserve_engine.types import FinishReason
 
 PROMPT = [1, 2, 3, 4, 5]
@@ -124,3 +126,18 @@ def test_one_sequence_fails_alone() -> None:
     bench.run()
     assert [len(bench.output("r", index)) for index in range(3)] == [8, 1, 8]
     assert bench.of_sequence("r", 1)[-1].failure == "NaN"
+
+
+def test_figures_count_requests_however_many_sequences_they_have() -> None:
+    bench = Bench(max_batch_size=2)
+    for name in "abc":
+        bench.add(ask(name, [1, 2, 3], num_sequences=4))
+    for _ in range(3):
+        bench.step()
+    stats = bench.loop.stats()
+    assert (stats.num_running, stats.num_waiting) == (len({"a", "b"}), len({"c"}))
+    ledger = Ledger(max_batch_size=2)
+    for name in "abc":
+        ledger.open(ask(name, [1, 2, 3], num_sequences=4), lambda request_id, index: None, 4)
+    ledger.take(Step(stats))
+    assert (ledger.num_waiting, ledger.has_place, ledger.stats().num_waiting) == (1, False, 1)

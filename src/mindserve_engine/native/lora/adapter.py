@@ -80,25 +80,44 @@ def _pairs(name: str, path: Path, config: Any, weights: dict[str, Tensor]) -> di
     layers = sorted({key.removesuffix(_FACTORS[0]).removesuffix(_FACTORS[1]) for key in weights})
     pairs = {}
     for layer in layers:
-        factors = [weights.get(layer + factor) for factor in _FACTORS]
-        down, up = factors
-        if down is None or up is None or down.dim() != 2 or up.dim() != 2 or down.shape[0] != up.shape[1]:
-            raise _fault(name, path, f"the factors of {layer} are missing or do not fit each other")
         module = layer.removeprefix(_PREFIX)
-        scale = _scale(config, module, rank=down.shape[0])
-        pairs[module] = LoraPair(down.to(torch.float32), up.to(torch.float32) * scale)
-        if not (pairs[module].down.isfinite().all() and pairs[module].up.isfinite().all()):
-            raise _fault(name, path, f"{layer} holds NaN or infinity")
+        try:
+            pairs[module] = _pair(config, module, *(weights.get(layer + factor) for factor in _FACTORS))
+        except _Unfit as error:
+            raise _fault(name, path, f"{layer} {error}") from error
+        except Exception as error:  # PEFT takes any value for any setting
+            raise _fault(name, path, f"its config does not fit {layer} ({first_line(error)})") from error
     if not pairs:
         raise _fault(name, path, "it holds no weights")
     return pairs
 
 
-def _scale(config: Any, module: str, *, rank: int) -> float:
+class _Unfit(Exception):
+    """What is wrong with a layer's factors."""
+
+
+def _pair(config: Any, module: str, down: Tensor | None, up: Tensor | None) -> LoraPair:
+    if down is None or up is None or down.dim() != 2 or up.dim() != 2 or down.shape[0] != up.shape[1]:
+        raise _Unfit("has factors that are missing or do not fit each other")
+    if not (down.is_floating_point() and up.is_floating_point()):
+        raise _Unfit(f"has factors of the types {down.dtype} and {up.dtype}, which are no floats")
+    rank, scale = _rank_and_scale(config, module)
+    if down.shape[0] != rank:
+        raise _Unfit(f"has the rank {down.shape[0]}, the config says {rank}")
+    pair = LoraPair(down.to(torch.float32), up.to(torch.float32) * scale)
+    if not (pair.down.isfinite().all() and pair.up.isfinite().all()):
+        raise _Unfit("holds NaN or infinity")
+    return pair
+
+
+def _rank_and_scale(config: Any, module: str) -> tuple[int, float]:
     from peft.utils.other import get_pattern_key
 
-    alpha = config.alpha_pattern.get(get_pattern_key(config.alpha_pattern.keys(), module), config.lora_alpha)
-    return float(alpha / math.sqrt(rank) if config.use_rslora else alpha / rank)
+    def told(pattern: dict[str, Any], otherwise: Any) -> Any:
+        return pattern.get(get_pattern_key(list(pattern), module), otherwise)
+
+    rank, alpha = told(config.rank_pattern, config.r), told(config.alpha_pattern, config.lora_alpha)
+    return rank, float(alpha / math.sqrt(rank) if config.use_rslora else alpha / rank)
 
 
 def _fault(name: str, path: Path, reason: str) -> EngineError:

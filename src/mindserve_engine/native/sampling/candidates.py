@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import itertools
-
 from torch import Tensor
 
-from mindserve_engine.native.batch import Candidate, SampleRow
+from mindserve_engine.native.batch import Candidates, SampleRow
 from mindserve_engine.native.sampling.logprobs import largest, log_softmax
 from mindserve_engine.native.sampling.penalties import TokenHistory, penalise
 
 
-def best_candidates(
-    logits: Tensor, rows: list[SampleRow], histories: list[TokenHistory | None]
-) -> list[tuple[Candidate, ...]]:
+def best_candidates(logits: Tensor, rows: list[SampleRow], histories: list[TokenHistory | None]) -> list[Candidates]:
     """For each of ``rows`` (``logits`` [S, V], before penalties) its ``num_candidates`` best continuations.
 
     Penalties are applied to log-probabilities, as transformers does in beam search; ``histories`` of rows that have
@@ -28,7 +24,4 @@ def best_candidates(
     if penalised:
         penalise(scores, penalised)
     best = largest(scores, [row.num_candidates for row in rows])
-    return [
-        tuple(itertools.starmap(Candidate, zip(ids, values, line[ids].tolist(), strict=True)))
-        for (ids, values), line in zip(best, own, strict=True)
-    ]
+    return [Candidates(ids, values, line[ids].tolist()) for (ids, values), line in zip(best, own, strict=True)]

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from torch import Tensor
 
-from mindserve_engine.native.batch import Candidate, Sampled, SampleRow
+from mindserve_engine.native.batch import Candidates, Sampled, SampleRow
 from mindserve_engine.native.sampling.candidates import best_candidates
 from mindserve_engine.native.sampling.draw import DrawRows, draw
 from mindserve_engine.native.sampling.logprobs import Logprobs
@@ -50,7 +50,7 @@ class Sampler:
     def forget(self, sequence_id: int) -> None:
         self._histories.pop(sequence_id, None)
 
-    def _candidates(self, logits: Tensor, rows: list[SampleRow]) -> dict[int, tuple[Candidate, ...]]:
+    def _candidates(self, logits: Tensor, rows: list[SampleRow]) -> dict[int, Candidates]:
         """Of the rows of beams, by line."""
         lines = [line for line, row in enumerate(rows) if row.num_candidates]
         if not lines:

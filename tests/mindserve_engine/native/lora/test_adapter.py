@@ -75,15 +75,40 @@ def test_what_is_not_applied_is_refused(write: Write, config: dict[str, Any], re
     ("tensors", "reason"),
     [
         ({}, "holds no weights"),
-        ({f"{LAYER}.lora_A.weight": torch.ones(2, 8)}, "factors of .* are missing or do not fit"),
+        ({f"{LAYER}.lora_A.weight": torch.ones(2, 8)}, "q_proj has factors that are missing or do not fit"),
         (pair(rank=2) | {f"{LAYER}.lora_B.weight": torch.ones(4, 3)}, "do not fit each other"),
         ({f"{LAYER}.lora_embedding_A": torch.ones(2, 8)}, "belongs to no linear layer"),
         (pair() | {f"{LAYER}.lora_A.weight": torch.full((2, 8), torch.nan)}, "NaN"),
+        (pair() | {f"{LAYER}.lora_B.weight": torch.ones(4, 2, dtype=torch.int8)}, r"torch\.int8, which are no floats"),
+        (pair(rank=3), "q_proj has the rank 3, the config says 2"),
     ],
 )
 def test_broken_weights_are_refused(write: Write, tensors: dict[str, Tensor], reason: str) -> None:
     with pytest.raises(EngineError, match=f"LoRA adapter 'a' .*{reason}"):
         read_adapter("a", write(tensors))
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"r": 0},
+        {"lora_alpha": "6"},
+        {"lora_alpha": None},
+        {"alpha_pattern": None},
+        {"alpha_pattern": {"(": 1}},
+        {"rank_pattern": [2]},
+    ],
+)
+def test_settings_that_give_no_scale_are_refused(write: Write, config: dict[str, Any]) -> None:
+    with pytest.raises(EngineError, match=r"LoRA adapter 'a' .*(q_proj|cannot be read)") as refused:
+        read_adapter("a", write(pair(rank=config.get("r", 2)), **config))
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_small_floats_are_read_as_they_are(write: Write, dtype: torch.dtype) -> None:
+    (found,) = read_adapter("a", write({key: tensor.to(dtype) for key, tensor in pair().items()})).pairs.values()
+    torch.testing.assert_close(found.up, torch.full((4, 2), 3.0))
 
 
 def test_missing_and_truncated_files_are_refused(write: Write, tmp_path: Path) -> None:
