@@ -180,7 +180,7 @@ HOSTILE: dict[str, tuple[bytes, str]] = {
     "bad utf-8": (START + b',"x":"\xff"}', "UTF-8"),
     "utf-16": ('{"model":"m"}'.encode("utf-16"), "UTF-8"),
     "byte order mark": (b"\xef\xbb\xbf" + START + b"}", "JSON"),
-    "lone surrogate": (START + b',"stop":"\\ud800"}', "escape"),
+    "lone surrogate": (START + b',"stop":"\\ud800"}', "surrogate"),
     "nan": (START + b',"temperature":NaN}', "JSON"),
     "infinity": (START + b',"temperature":-Infinity}', "JSON"),
     "number out of range": (START + b',"temperature":1e999}', "temperature"),
