@@ -198,20 +198,18 @@ class PlaneProtocol(HttpToolsProtocol):
         """Read no more of this connection, tell why where that is possible, and close it."""
         _LOG.info("a connection was refused", extra=fields(reason=refusal.kind.value))
         self._is_deaf = True
-        cycle = self.cycle
-        if self.pipeline and cycle.more_body:
+        if self.pipeline and self.pipeline[0][0].more_body:
             self.pipeline.popleft()  # its body will never be whole, and it has not begun
-            cycle = self.pipeline[0][0] if self.pipeline else self._answered
-        is_answering = cycle is not None and not cycle.response_complete
-        if is_answering and not cycle.more_body:
-            cycle.keep_alive = False  # the requests before this one are whole and get their answers
-            return
-        if is_answering:
+        cycle = self.pipeline[0][0] if self.pipeline else self._answered
+        if cycle is not None and not cycle.response_complete:
+            if not cycle.more_body:
+                cycle.keep_alive = False  # the requests before this one are whole and get their answers
+                return
             cycle.disconnected = True  # its body will never be whole
             cycle.message_event.set()
-        if is_answering and cycle.response_started:
-            self.transport.close()
-            return
+            if cycle.response_started:
+                self.transport.close()
+                return
         self.transport.write(self._refusal_bytes(refusal))
         self.linger()
 
@@ -253,8 +251,9 @@ class PlaneProtocol(HttpToolsProtocol):
 
 
 class _Flow(FlowControl):
-    """Reads no further than ``HIGH_WATER_LIMIT`` ahead, whoever would like to. A client that sends more before its answer
-    is made to wait, and its leaving is seen no earlier than what it sent."""
+    """Reads no further than ``HIGH_WATER_LIMIT`` ahead, whoever would like to.
+
+    A client that sends more before its answer is made to wait, and its leaving is seen no earlier than what it sent."""
 
     def __init__(self, transport: asyncio.Transport, unread: bytearray) -> None:
         super().__init__(transport)
