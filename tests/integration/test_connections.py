@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
+import socket
 import tracemalloc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -12,6 +14,7 @@ from typing import Any
 import httpx2
 import pytest
 
+from mindserve.cli.protocol import PlaneProtocol
 from mindserve.config.settings import Dialect, ServeSettings
 from tests.serving import HELLO, MODEL, Live, Model, chat_body, eventually, is_idle, prompt_body, running
 
@@ -161,6 +164,61 @@ async def test_requests_before_a_broken_one_get_their_answers(live: Live) -> Non
         status, _, answer = await peer.answer()
         assert (status, text_of(answer)) == (200, "1 2 3 4 5")
         assert await peer.is_closed()
+
+
+async def test_requests_before_a_broken_body_get_their_answers(live: Live) -> None:
+    head, body = post(prompt_body("count"))
+    chunked = head.replace(b"Content-Length: %d" % len(body), b"Transfer-Encoding: chunked")
+    async with connected(live) as peer:
+        await peer.send(head + body + head + body + chunked + b"no size\r\n")
+        for _ in range(2):
+            status, _, answer = await peer.answer()
+            assert (status, text_of(answer)) == (200, "1 2 3 4 5")
+        assert await peer.is_closed()
+        await eventually(lambda: is_idle(live))
+
+
+async def test_requests_sent_ahead_are_answered_in_order_with_bodies_of_any_size(live: Live) -> None:
+    texts = ["hello", "count" + " " * 300_000, "letters", "count" + " " * 5_000]
+    async with connected(live) as peer:
+        sending = asyncio.create_task(peer.send(*(b"".join(post(prompt_body(text))) + HEALTH for text in texts)))
+        for expected in ("Hello! How are you?", "1 2 3 4 5", "ABCDEFG", "1 2 3 4 5"):
+            assert text_of((await peer.answer())[2]) == expected
+            assert (await peer.answer())[0] == 200
+        await sending
+
+
+@pytest.mark.parametrize("ahead", [HEALTH, HEALTH * 500, b"".join(post(HELLO)), post(HELLO)[0]])
+async def test_a_client_that_sent_ahead_and_leaves_is_noticed(live: Live, ahead: bytes) -> None:
+    async with connected(live) as peer:
+        await peer.send(b"".join(post(prompt_body("hang at once"))) + ahead)
+        await eventually(lambda: live.engine.stats().num_running == 1)
+    await eventually(lambda: is_idle(live))
+
+
+@pytest.mark.parametrize("ahead", [HEALTH, b"".join(post({}))], ids=["health", "refused"])
+@pytest.mark.parametrize("first", ["hello", "hang at once"])
+async def test_little_is_kept_of_what_is_sent_ahead(live: Live, first: str, ahead: bytes) -> None:
+    """Whether the answer before it takes long or is not read: the client is made to wait, and nothing piles up."""
+    with socket.create_connection(("127.0.0.1", live.port)) as client:
+        client.setblocking(False)
+        client.send(b"".join(post(prompt_body(first))))
+        flood, num_sent, num_idle_turns = ahead * 2000, 0, 0
+        while num_idle_turns < 1000 and num_sent < 64 * 1024 * 1024:
+            try:
+                # whole requests or not: the rest of a cut one is sent first
+                num_sent += client.send(flood[num_sent % len(ahead) :])
+                num_idle_turns = 0
+            except BlockingIOError:
+                num_idle_turns += 1
+            await asyncio.sleep(0)
+        protocols = [item for item in gc.get_objects() if isinstance(item, PlaneProtocol)]
+        (connection,) = (item for item in protocols if not item.transport.is_closing())
+        assert num_idle_turns == 1000
+        assert len(connection.pipeline) < 250
+        assert len(connection._unread) < 1024 * 1024
+    live.server.lifecycle.give_up_all()  # what hangs: nobody hears a client leave behind so much that is not read
+    await eventually(lambda: is_idle(live))
 
 
 async def test_a_body_that_breaks_ends_its_request(live: Live) -> None:

@@ -6,6 +6,7 @@ What differs from uvicorn's own:
 - a request head must be complete in size (431) and in time (the connection closes);
 - what is not HTTP, and connections beyond the limit, are refused in the words of the API's dialect;
 - a client that is refused while it sends may send on for a while, so that it sees why;
+- of requests that a client sends ahead of its answers few are read, and its leaving is seen behind them;
 - HTTP/1.0 knows no chunks: there the end of the connection is the end of an answer whose length is not known before.
 """
 
@@ -20,6 +21,7 @@ from typing import Any, Final
 import msgspec
 import uvicorn
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
+from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
@@ -34,6 +36,9 @@ MAX_HEAD_BYTES: Final = 64 * 1024
 """Of the request line and the header fields together; of the trailer fields likewise."""
 
 RETRY_AFTER_CROWD_S: Final = 1
+
+_PIECE_BYTES: Final = 4096
+"""Parsed at a time: bounds the requests that become objects before their turn. One takes at least 18 bytes."""
 
 _FIELD_MARKS: Final = len(": \r\n")
 _VERSIONS: Final = ("1.0", "1.1")
@@ -62,9 +67,13 @@ class PlaneProtocol(HttpToolsProtocol):
         super().__init__(config, server_state, app_state, _loop)
         self._dialect = config.dialect
         self._max_connections = config.max_connections
+        self._answered: RequestResponseCycle | None = None
+        """The request whose turn it is, or was last; ``cycle`` is the one that was read last."""
+        self._unread = bytearray()
+        """Behind requests that wait for their turn."""
         self._in_head = False
         self._num_field_bytes = 0
-        """Received since the connection last brought something other than more fields of the same head or trailer."""
+        """Parsed since the connection last brought something other than more fields of the same head or trailer."""
         self._is_deaf = False
         """What comes is dropped."""
         self._lingers = False
@@ -72,18 +81,37 @@ class PlaneProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # narrowed by uvicorn
         super().connection_made(transport)
+        self.flow = _Flow(transport, self._unread)
         self._start_clock()
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
         self._unset_keepalive_if_required()
+        self.pipeline.clear()
+        self._unread.clear()
+        if self._answered is not None:
+            self._answered.disconnected = True
+            self._answered.message_event.set()
 
     def data_received(self, data: bytes) -> None:
+        self._unread += data
+        self._read()
+
+    def _read(self) -> None:
+        """Parse what has come until a request has to wait for the answer to another one."""
+        while self._unread and not (self._is_deaf or self.pipeline or self.transport.is_closing()):
+            piece = bytes(self._unread[:_PIECE_BYTES])
+            del self._unread[:_PIECE_BYTES]
+            self._parse(piece)
         if self._is_deaf:
-            return
-        self._num_field_bytes += len(data)
+            self._unread.clear()
+        if len(self._unread) > HIGH_WATER_LIMIT:
+            self.flow.pause_reading()
+
+    def _parse(self, piece: bytes) -> None:
+        self._num_field_bytes += len(piece)
         try:
-            self._feed(memoryview(data))
+            self._feed(memoryview(piece))
             if self._num_field_bytes > MAX_HEAD_BYTES:
                 raise _head_too_large()
         except RequestRefused as refusal:
@@ -145,6 +173,7 @@ class PlaneProtocol(HttpToolsProtocol):
                 retry_after_s=RETRY_AFTER_CROWD_S,
             )
         super().on_headers_complete()
+        self.flow.resume_reading()  # how else would it be seen that the client leaves?
         self._unset_keepalive_if_required()
 
     def on_body(self, body: bytes) -> None:
@@ -156,6 +185,7 @@ class PlaneProtocol(HttpToolsProtocol):
             super().on_message_complete()
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        self._answered = cycle
         cycle.transport = _AnswerTransport(self, cycle)
         super()._start_asgi_task(cycle, _unchunked(app, cycle) if cycle.scope["http_version"] == "1.0" else app)
 
@@ -168,17 +198,18 @@ class PlaneProtocol(HttpToolsProtocol):
         """Read no more of this connection, tell why where that is possible, and close it."""
         _LOG.info("a connection was refused", extra=fields(reason=refusal.kind.value))
         self._is_deaf = True
-        cycle = self.cycle
-        is_answering = cycle is not None and not cycle.response_complete
-        if is_answering and not cycle.more_body:
-            cycle.keep_alive = False  # the requests before this one are whole and get their answers
-            return
-        if is_answering:
+        if self.pipeline and self.pipeline[0][0].more_body:
+            self.pipeline.popleft()  # its body will never be whole, and it has not begun
+        cycle = self.pipeline[0][0] if self.pipeline else self._answered
+        if cycle is not None and not cycle.response_complete:
+            if not cycle.more_body:
+                cycle.keep_alive = False  # the requests before this one are whole and get their answers
+                return
             cycle.disconnected = True  # its body will never be whole
             cycle.message_event.set()
-        if is_answering and (cycle.response_started or self.pipeline):
-            self.transport.close()
-            return
+            if cycle.response_started:
+                self.transport.close()
+                return
         self.transport.write(self._refusal_bytes(refusal))
         self.linger()
 
@@ -186,6 +217,7 @@ class PlaneProtocol(HttpToolsProtocol):
         """Close when the client does, or its time is over. What it still sends is dropped: left unread, it would make
         the system reset the connection, and the client would lose what it was told."""
         self._is_deaf = self._lingers = True
+        self._unread.clear()
         self.flow.resume_reading()
         if self.transport.can_write_eof():
             self.transport.write_eof()
@@ -194,6 +226,7 @@ class PlaneProtocol(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         if not self._lingers:
             super().on_response_complete()
+            self._read()
 
     def shutdown(self) -> None:
         if self._lingers:
@@ -215,6 +248,20 @@ class PlaneProtocol(HttpToolsProtocol):
         lines += [f"{name.decode()}: {value.decode()}" for name, value in self.server_state.default_headers]
         lines += [f"{name}: {value}" for name, value in headers.items()]
         return "\r\n".join([*lines, "", ""]).encode() + body
+
+
+class _Flow(FlowControl):
+    """Reads no further than ``HIGH_WATER_LIMIT`` ahead, whoever would like to.
+
+    A client that sends more before its answer is made to wait, and its leaving is seen no earlier than what it sent."""
+
+    def __init__(self, transport: asyncio.Transport, unread: bytearray) -> None:
+        super().__init__(transport)
+        self._unread = unread
+
+    def resume_reading(self) -> None:
+        if len(self._unread) <= HIGH_WATER_LIMIT:
+            super().resume_reading()
 
 
 class _AnswerTransport(asyncio.Transport):

@@ -16,17 +16,10 @@ from mindserve_engine.interface import EngineError
 from mindserve_engine.native.batch import StepBatch
 from mindserve_engine.native.device.base import AttentionSpec, DeviceBatch, Linear, Memory
 from mindserve_engine.native.device.cpu_attention import attend
-from mindserve_engine.native.device.cpu_linear import (
-    INT4_MAX_ROWS,
-    INT8_MAX_ROWS,
-    BatchSizeLinear,
-    Int4Linear,
-    Int8Linear,
-    PlainLinear,
-)
+from mindserve_engine.native.device.cpu_linear import BatchSizeLinear, PlainLinear, crossover, narrow_linear
 from mindserve_engine.native.device.cpu_plan import CpuPlan, plan_step
 from mindserve_engine.native.lora.rows import rows_by_adapter
-from mindserve_engine.native.weights.quantised import Int4Weight, Int8Weight, LinearWeight, widen
+from mindserve_engine.native.weights.quantised import Int4Weight, LinearWeight, widen
 
 
 class CpuDevice:
@@ -39,7 +32,8 @@ class CpuDevice:
             torch.set_num_threads(num_threads)
         self.torch_device = torch.device("cpu")
         self._block_size = block_size
-        # Wide copies of quantised weights are a luxury: they get a quarter of what is free now, the KV cache the rest.
+        self._crossover = crossover()
+        # Wide copies of weights are a luxury: they get a quarter of what is free now, the KV cache the rest.
         self._wide_budget = self.memory().free // 4
 
     def check_block_size(self, block_size: int) -> None:
@@ -82,15 +76,22 @@ class CpuDevice:
         )
 
     def linear(self, weight: LinearWeight, bias: Tensor | None, dtype: torch.dtype) -> Linear:
-        if isinstance(weight, Tensor):
-            return PlainLinear(weight, bias)
-        narrow = Int4Linear(weight, bias) if isinstance(weight, Int4Weight) else Int8Linear(weight, bias)
-        wide_bytes = weight.shape[0] * weight.shape[1] * dtype.itemsize
+        narrow = narrow_linear(weight, bias)
+        max_rows = self._rows_of_narrow(weight)
+        if max_rows is None:
+            return narrow
+        wide_dtype = self._crossover.dtype if dtype == torch.bfloat16 else dtype
+        wide_bytes = weight.shape[0] * weight.shape[1] * wide_dtype.itemsize
         if wide_bytes > self._wide_budget:
             return narrow
         self._wide_budget -= wide_bytes
-        max_rows = INT8_MAX_ROWS if isinstance(weight, Int8Weight) else INT4_MAX_ROWS
-        return BatchSizeLinear(narrow, PlainLinear(widen(weight).to(dtype), bias), max_rows)
+        return BatchSizeLinear(narrow, PlainLinear(widen(weight).to(wide_dtype), bias), max_rows)
+
+    def _rows_of_narrow(self, weight: LinearWeight) -> int | None:
+        """Rows up to which the weight as it is held is the fastest; None: always."""
+        if isinstance(weight, Tensor):
+            return self._crossover.plain if weight.dtype == torch.bfloat16 else None
+        return self._crossover.int4 if isinstance(weight, Int4Weight) else self._crossover.int8
 
     def norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
         if weight.dim() == 1:

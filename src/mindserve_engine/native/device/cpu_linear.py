@@ -2,22 +2,38 @@
 
 Measured on two Zen 4 cores (all linears of one step of a 135M model, ms): at 1 / 8 / 12 / 16 / 32 rows int4 takes
 4.5 / 14 / 21 / 27 / 52 and bfloat16 19 / 23 / 35 / 26 / 37. Few rows are bound by reading the weights, many by
-arithmetic."""
+arithmetic.
+
+Where the CPU has no arithmetic for bfloat16 (AVX2), its products are five to ten times slower than those of float32. On
+two such cores one product of 576 x 1536 at 1 / 16 / 64 / 256 rows takes (ms) int4 0.2 / 0.8 / 3.3 / 22, bfloat16
+0.3 / 3.3 / 28 / 93, float32 0.1 / 1.4 / 5 / 10. There the wide copies are float32, and plain bfloat16 weights get them
+too."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from mindserve_engine.native.weights.quantised import INT4_GROUP, Int4Weight, Int8Weight
+from mindserve_engine.native.weights.quantised import INT4_GROUP, Int4Weight, Int8Weight, LinearWeight
 
-INT4_MAX_ROWS: Final = 12
-"""Above this many rows the wide copy is faster, where there is one."""
-INT8_MAX_ROWS: Final = 4
+
+class Crossover(NamedTuple):
+    """The type of wide copies, and the number of rows above which one is faster than the weight as it is held."""
+
+    dtype: torch.dtype
+    int4: int
+    int8: int
+    plain: int | None
+    """Of weights that are held in bfloat16; None: they get no copy."""
+
+
+WITH_BFLOAT16: Final = Crossover(torch.bfloat16, int4=12, int8=4, plain=None)
+WITHOUT_BFLOAT16: Final = Crossover(torch.float32, int4=48, int8=48, plain=8)
+
 _INNER_K_TILES: Final = 1
 _ROW_MULTIPLE: Final = 16
 """The int4 kernel wants so many outputs or a multiple."""
@@ -26,14 +42,14 @@ _ZERO_CODE: Final = 8
 
 
 class PlainLinear:
-    """``x @ weight.T + bias`` in the weight's own type."""
+    """``x @ weight.T + bias``, computed in the weight's own type."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         self._weight = weight
-        self._bias = bias
+        self._bias = None if bias is None else bias.to(weight.dtype)
 
     def __call__(self, x: Tensor) -> Tensor:
-        return functional.linear(x, self._weight, self._bias)
+        return functional.linear(x.to(self._weight.dtype), self._weight, self._bias).to(x.dtype)
 
 
 class BatchSizeLinear:
@@ -46,6 +62,18 @@ class BatchSizeLinear:
 
     def __call__(self, x: Tensor) -> Tensor:
         return self._narrow(x) if x.shape[0] <= self._max_rows else self._wide(x)
+
+
+def crossover() -> Crossover:
+    """Of this machine."""
+    return WITH_BFLOAT16 if torch.ops.mkldnn._is_mkldnn_bf16_supported() else WITHOUT_BFLOAT16
+
+
+def narrow_linear(weight: LinearWeight, bias: Tensor | None) -> Callable[[Tensor], Tensor]:
+    """The product with ``weight`` as it is held."""
+    if isinstance(weight, Tensor):
+        return PlainLinear(weight, bias)
+    return Int4Linear(weight, bias) if isinstance(weight, Int4Weight) else Int8Linear(weight, bias)
 
 
 class Int4Linear:
