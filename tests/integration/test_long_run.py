@@ -76,6 +76,14 @@ def requests(dice: random.Random) -> Iterator[GenerationRequest]:
         )
 
 
+def growing_requests() -> Iterator[GenerationRequest]:
+    """They fit the cache as they come and not as they end: some are preempted, however fast the machine is."""
+    for number in range(24):
+        yield GenerationRequest(
+            request_id=f"growing {number}", prompt_token_ids=[number] * 10, max_tokens=80, ignore_eos=True
+        )
+
+
 def _several(dice: random.Random) -> dict[str, int]:
     match dice.choices(["one", "n", "beam"], [6, 2, 1])[0]:
         case "n":
@@ -150,6 +158,7 @@ def _is_empty(engine: NativeEngine) -> bool:
 async def test_nothing_is_left_of_five_thousand_requests(engine: NativeEngine) -> None:
     dice = random.Random(11)
     work = [(request, dice.choices(list(FATES), list(FATES.values()))[0]) for request in requests(dice)]
+    work[:0] = [(request, "read") for request in growing_requests()]
     num_warm = int(WARM_SHARE * NUM_REQUESTS)
     await _run(engine, work[:num_warm], dice)
     before = _memory(*engine.pids)
