@@ -55,28 +55,28 @@ def read_adapter(name: str, path: Path) -> Adapter:
     from peft.utils.save_and_load import load_peft_weights
 
     if not (path / "adapter_config.json").is_file():
-        raise _fault(name, path, "there is no adapter_config.json")
+        raise adapter_fault(name, path, "there is no adapter_config.json")
     if not (path / "adapter_model.safetensors").is_file():
-        raise _fault(name, path, "there is no adapter_model.safetensors")
+        raise adapter_fault(name, path, "there is no adapter_model.safetensors")
     try:
         config = PeftConfig.from_pretrained(str(path), local_files_only=True)
         weights = load_peft_weights(str(path), device="cpu", local_files_only=True)
     except Exception as error:  # a broken file can make the libraries below raise anything
-        raise _fault(name, path, f"it cannot be read ({first_line(error)})") from error
+        raise adapter_fault(name, path, f"it cannot be read ({first_line(error)})") from error
     if not isinstance(config, LoraConfig):
-        raise _fault(name, path, f"it is of type {config.peft_type}, not LORA")
+        raise adapter_fault(name, path, f"it is of type {config.peft_type}, not LORA")
     used = [feature for setting, feature in _UNSUPPORTED.items() if getattr(config, setting, None)]
     if config.bias != "none":
         used.append(f"biases (bias={config.bias})")
     if used:
-        raise _fault(name, path, f"it uses {', '.join(used)}, which this engine does not apply")
+        raise adapter_fault(name, path, f"it uses {', '.join(used)}, which this engine does not apply")
     return Adapter(name, path, _pairs(name, path, config, weights))
 
 
 def _pairs(name: str, path: Path, config: Any, weights: dict[str, Tensor]) -> dict[str, LoraPair]:
     strange = [key for key in weights if not key.endswith(_FACTORS)]
     if strange:
-        raise _fault(name, path, f"its tensor {strange[0]} belongs to no linear layer")
+        raise adapter_fault(name, path, f"its tensor {strange[0]} belongs to no linear layer")
     layers = sorted({key.removesuffix(_FACTORS[0]).removesuffix(_FACTORS[1]) for key in weights})
     pairs = {}
     for layer in layers:
@@ -84,11 +84,11 @@ def _pairs(name: str, path: Path, config: Any, weights: dict[str, Tensor]) -> di
         try:
             pairs[module] = _pair(config, module, *(weights.get(layer + factor) for factor in _FACTORS))
         except _Unfit as error:
-            raise _fault(name, path, f"{layer} {error}") from error
+            raise adapter_fault(name, path, f"{layer} {error}") from error
         except Exception as error:  # PEFT takes any value for any setting
-            raise _fault(name, path, f"its config does not fit {layer} ({first_line(error)})") from error
+            raise adapter_fault(name, path, f"its config does not fit {layer} ({first_line(error)})") from error
     if not pairs:
-        raise _fault(name, path, "it holds no weights")
+        raise adapter_fault(name, path, "it holds no weights")
     return pairs
 
 
@@ -120,5 +120,6 @@ def _rank_and_scale(config: Any, module: str) -> tuple[int, float]:
     return rank, float(alpha / math.sqrt(rank) if config.use_rslora else alpha / rank)
 
 
-def _fault(name: str, path: Path, reason: str) -> EngineError:
+def adapter_fault(name: str, path: Path, reason: str) -> EngineError:
+    """The one line that names the adapter."""
     return EngineError(f"LoRA adapter '{name}' ({path}): {reason}")

@@ -13,10 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mindserve_engine.interface import EngineError
-from mindserve_engine.native.lora.adapter import Adapter, LoraPair
-
-Linear = Callable[[Tensor], Tensor]
+from mindserve_engine.native.device.base import Linear
+from mindserve_engine.native.lora.adapter import Adapter, LoraPair, adapter_fault
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,14 +106,14 @@ class AdapterBank:
             for layer in adapter.pairs:
                 if layer not in self._taken:
                     reason = f"it adapts {layer}, which is no linear layer of this model that can be adapted"
-                    raise EngineError(f"LoRA adapter '{adapter.name}' ({adapter.path}): {reason}")
+                    raise adapter_fault(adapter.name, adapter.path, reason)
 
 
 def _check_shape(adapter: Adapter, layer: str, pair: LoraPair, shape: tuple[int, int]) -> None:
     found = (pair.up.shape[0], pair.down.shape[1])
     if found != shape:
         reason = f"{layer} has the shape {list(found)}, the model's is {list(shape)}"
-        raise EngineError(f"LoRA adapter '{adapter.name}' ({adapter.path}): {reason}")
+        raise adapter_fault(adapter.name, adapter.path, reason)
 
 
 def _hook(additions: Mapping[str, list[_Addition]], active: ActiveAdapters) -> Callable[[Any, Any, Tensor], Tensor]:

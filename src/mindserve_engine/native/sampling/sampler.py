@@ -33,8 +33,11 @@ class Sampler:
         best = logits.max(dim=-1)
         finite = best.values.isfinite().tolist()
         tokens: list[int] = best.indices.tolist()
-        drawn = [line for line, row in enumerate(rows) if row.params.temperature > 0 and finite[line]]
-        drawn = [line for line in drawn if line not in beams]
+        drawn = [
+            line
+            for line, row in enumerate(rows)
+            if row.params.temperature > 0 and finite[line] and not row.num_candidates
+        ]
         if drawn:
             chosen = draw(_draw_rows(logits, best.values, rows, drawn))
             for line, token in zip(drawn, chosen, strict=True):
