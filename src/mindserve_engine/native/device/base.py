@@ -82,8 +82,12 @@ class Device(Protocol):
 
     def upload(self, batch: StepBatch) -> DeviceBatch: ...
 
+    def compute_dtype(self, held: torch.dtype) -> torch.dtype:
+        """Of activations, keys and values of a model whose weights are ``held`` in that type: the same, unless this
+        device has no arithmetic for it."""
+
     def linear(self, weight: LinearWeight, bias: Tensor | None, dtype: torch.dtype) -> Linear:
-        """The fastest way this device has to multiply by ``weight`` at each batch size."""
+        """The fastest way this device has to multiply activations of ``dtype`` by ``weight`` at each batch size."""
 
     def norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
         """RMS norm over the last dimension; the weight is [D], or [heads, D] for norms of queries and keys."""

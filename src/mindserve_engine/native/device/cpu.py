@@ -16,7 +16,18 @@ from mindserve_engine.interface import EngineError
 from mindserve_engine.native.batch import StepBatch
 from mindserve_engine.native.device.base import AttentionSpec, DeviceBatch, Linear, Memory
 from mindserve_engine.native.device.cpu_attention import attend
-from mindserve_engine.native.device.cpu_linear import BatchSizeLinear, PlainLinear, crossover, narrow_linear
+from mindserve_engine.native.device.cpu_linear import (
+    INT4_ROWS_BFLOAT16,
+    INT4_ROWS_FLOAT16,
+    INT4_ROWS_FLOAT32,
+    INT8_ROWS_BFLOAT16,
+    BatchSizeLinear,
+    HalfLinear,
+    PlainLinear,
+    can_be_half,
+    has_arithmetic,
+    narrow_linear,
+)
 from mindserve_engine.native.device.cpu_plan import CpuPlan, plan_step
 from mindserve_engine.native.lora.rows import rows_by_adapter
 from mindserve_engine.native.weights.quantised import Int4Weight, LinearWeight, widen
@@ -32,7 +43,6 @@ class CpuDevice:
             torch.set_num_threads(num_threads)
         self.torch_device = torch.device("cpu")
         self._block_size = block_size
-        self._crossover = crossover()
         # Wide copies of weights are a luxury: they get a quarter of what is free now, the KV cache the rest.
         self._wide_budget = self.memory().free // 4
 
@@ -75,23 +85,43 @@ class CpuDevice:
             plan=plan_step(batch, self._block_size),
         )
 
-    def linear(self, weight: LinearWeight, bias: Tensor | None, dtype: torch.dtype) -> Linear:
-        narrow = narrow_linear(weight, bias)
-        max_rows = self._rows_of_narrow(weight)
-        if max_rows is None:
-            return narrow
-        wide_dtype = self._crossover.dtype if dtype == torch.bfloat16 else dtype
-        wide_bytes = weight.shape[0] * weight.shape[1] * wide_dtype.itemsize
-        if wide_bytes > self._wide_budget:
-            return narrow
-        self._wide_budget -= wide_bytes
-        return BatchSizeLinear(narrow, PlainLinear(widen(weight).to(wide_dtype), bias), max_rows)
+    def compute_dtype(self, held: torch.dtype) -> torch.dtype:
+        return held if has_arithmetic(held) else torch.float32
 
-    def _rows_of_narrow(self, weight: LinearWeight) -> int | None:
-        """Rows up to which the weight as it is held is the fastest; None: always."""
-        if isinstance(weight, Tensor):
-            return self._crossover.plain if weight.dtype == torch.bfloat16 else None
-        return self._crossover.int4 if isinstance(weight, Int4Weight) else self._crossover.int8
+    def linear(self, weight: LinearWeight, bias: Tensor | None, dtype: torch.dtype) -> Linear:
+        if isinstance(weight, Tensor) and weight.dtype == dtype:
+            return PlainLinear(weight, bias)
+        return self._widening(weight, bias) if dtype == torch.float32 else self._with_copy(weight, bias, dtype)
+
+    def _with_copy(self, weight: LinearWeight, bias: Tensor | None, dtype: torch.dtype) -> Linear:
+        """Few rows with the weight as it is held, many with a copy in the type of the activations."""
+        narrow = narrow_linear(weight, bias)
+        if not self._afford(weight, dtype):
+            return narrow
+        max_rows = INT4_ROWS_BFLOAT16 if isinstance(weight, Int4Weight) else INT8_ROWS_BFLOAT16
+        return BatchSizeLinear(narrow, PlainLinear(widen(weight).to(dtype), bias), max_rows)
+
+    def _widening(self, weight: LinearWeight, bias: Tensor | None) -> Linear:
+        """float32 arithmetic with weights that are held in less."""
+        wide = widen(weight)
+        is_half = can_be_half(wide)
+        if is_half and not isinstance(weight, Int4Weight):
+            return HalfLinear(wide, bias)  # instead of the weight, not beside it
+        narrow = narrow_linear(weight, bias)
+        if not self._afford(weight, torch.float16 if is_half else torch.float32):
+            return narrow
+        if is_half:
+            return BatchSizeLinear(narrow, HalfLinear(wide, bias), INT4_ROWS_FLOAT16)
+        copy = PlainLinear(wide.to(torch.float32), bias)
+        return BatchSizeLinear(narrow, copy, INT4_ROWS_FLOAT32) if isinstance(weight, Int4Weight) else copy
+
+    def _afford(self, weight: LinearWeight, dtype: torch.dtype) -> bool:
+        """Take a copy's bytes from the budget, if they are there."""
+        num_bytes = weight.shape[0] * weight.shape[1] * dtype.itemsize
+        if num_bytes > self._wide_budget:
+            return False
+        self._wide_budget -= num_bytes
+        return True
 
     def norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
         if weight.dim() == 1:

@@ -1,18 +1,26 @@
 """Products with weights on CPU: which kernel at which batch size.
 
-Measured on two Zen 4 cores (all linears of one step of a 135M model, ms): at 1 / 8 / 12 / 16 / 32 rows int4 takes
-4.5 / 14 / 21 / 27 / 52 and bfloat16 19 / 23 / 35 / 26 / 37. Few rows are bound by reading the weights, many by
-arithmetic.
+Few rows are bound by reading the weights, many by arithmetic. Measured (all linears of one step of a 135M model, ms) on
+two Zen 4 cores, which have bfloat16 arithmetic, and on two Zen 3 cores (AVX2), which have not:
 
-Where the CPU has no arithmetic for bfloat16 (AVX2), its products are five to ten times slower than those of float32. On
-two such cores one product of 576 x 1536 at 1 / 16 / 64 / 256 rows takes (ms) int4 0.2 / 0.8 / 3.3 / 22, bfloat16
-0.3 / 3.3 / 28 / 93, float32 0.1 / 1.4 / 5 / 10. There the wide copies are float32, and plain bfloat16 weights get them
-too."""
+| rows | 1 | 4 | 8 | 12 | 16 | 32 | 64 | 512 |
+|---|---|---|---|---|---|---|---|---|
+| Zen 4, int4 | 4.5 | 7.5 | 14 | 21 | 27 | 52 | 103 | |
+| Zen 4, bfloat16 | 19 | 22 | 23 | 35 | 26 | 37 | 60 | 345 |
+| Zen 3, int4 | 12 | 16 | 28 | | 53 | 119 | 249 | 1825 |
+| Zen 3, int8 | 18 | 30 | 45 | | 76 | 117 | 205 | 1864 |
+| Zen 3, bfloat16 | 20 | 59 | 117 | | 230 | 379 | 783 | |
+| Zen 3, float32 | 46 | 90 | 75 | | 89 | 111 | 175 | 896 |
+| Zen 3, float16 (FBGEMM) | 18 | 20 | 29 | | 38 | 61 | 93 | 749 |
+
+FBGEMM keeps the weights as float16, reads half of what float32 does and widens in registers: activations and sums are
+float32, and weights that were bfloat16 or 4 bits lose nothing.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import Final
 
 import torch
 from torch import Tensor
@@ -20,19 +28,13 @@ from torch.nn import functional
 
 from mindserve_engine.native.weights.quantised import INT4_GROUP, Int4Weight, Int8Weight, LinearWeight
 
-
-class Crossover(NamedTuple):
-    """The type of wide copies, and the number of rows above which one is faster than the weight as it is held."""
-
-    dtype: torch.dtype
-    int4: int
-    int8: int
-    plain: int | None
-    """Of weights that are held in bfloat16; None: they get no copy."""
-
-
-WITH_BFLOAT16: Final = Crossover(torch.bfloat16, int4=12, int8=4, plain=None)
-WITHOUT_BFLOAT16: Final = Crossover(torch.float32, int4=48, int8=48, plain=8)
+INT4_ROWS_BFLOAT16: Final = 12
+"""Rows up to which 4 bits are faster than a bfloat16 copy."""
+INT8_ROWS_BFLOAT16: Final = 4
+INT4_ROWS_FLOAT16: Final = 8
+"""The same beside a float16 copy with float32 arithmetic."""
+INT4_ROWS_FLOAT32: Final = 32
+"""The same beside a float32 copy, where there is no FBGEMM."""
 
 _INNER_K_TILES: Final = 1
 _ROW_MULTIPLE: Final = 16
@@ -55,7 +57,7 @@ class PlainLinear:
 class BatchSizeLinear:
     """A narrow kernel for few rows and a wide one for many."""
 
-    def __init__(self, narrow: Callable[[Tensor], Tensor], wide: PlainLinear, max_rows: int) -> None:
+    def __init__(self, narrow: Callable[[Tensor], Tensor], wide: Callable[[Tensor], Tensor], max_rows: int) -> None:
         self._narrow = narrow
         self._wide = wide
         self._max_rows = max_rows
@@ -64,9 +66,30 @@ class BatchSizeLinear:
         return self._narrow(x) if x.shape[0] <= self._max_rows else self._wide(x)
 
 
-def crossover() -> Crossover:
-    """Of this machine."""
-    return WITH_BFLOAT16 if torch.ops.mkldnn._is_mkldnn_bf16_supported() else WITHOUT_BFLOAT16
+class HalfLinear:
+    """float32 activations times float16 weights, which FBGEMM holds packed. Only where ``can_be_half``."""
+
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        self._packed = torch.ops.quantized.linear_prepack_fp16(weight.float(), None if bias is None else bias.float())
+
+    def __call__(self, x: Tensor) -> Tensor:
+        product: Tensor = torch.ops.quantized.linear_dynamic_fp16(x, self._packed)
+        return product
+
+
+def can_be_half(weight: Tensor) -> bool:
+    """Whether this build of torch has FBGEMM and no weight is too large for float16."""
+    has_kernel = "fbgemm" in torch.backends.quantized.supported_engines
+    return has_kernel and float(weight.abs().max()) <= torch.finfo(torch.float16).max
+
+
+def has_arithmetic(dtype: torch.dtype) -> bool:
+    """Whether this CPU multiplies numbers of that type faster than by widening them one by one."""
+    if dtype == torch.bfloat16:
+        return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+    if dtype == torch.float16:
+        return bool(torch.ops.mkldnn._is_mkldnn_fp16_supported())
+    return True
 
 
 def narrow_linear(weight: LinearWeight, bias: Tensor | None) -> Callable[[Tensor], Tensor]:
@@ -77,7 +100,7 @@ def narrow_linear(weight: LinearWeight, bias: Tensor | None) -> Callable[[Tensor
 
 
 class Int4Linear:
-    """bfloat16 activations times 4-bit weights, unpacked in registers. Never holds the wide weight."""
+    """Activations as bfloat16 times 4-bit weights, unpacked in registers. Never holds the wide weight."""
 
     def __init__(self, weight: Int4Weight, bias: Tensor | None) -> None:
         self._num_outputs = weight.shape[0]
@@ -91,14 +114,14 @@ class Int4Linear:
 
     def __call__(self, x: Tensor) -> Tensor:
         product: Tensor = torch.ops.aten._weight_int4pack_mm_for_cpu(
-            x.contiguous(), self._packed, INT4_GROUP, self._scale_and_zero
+            x.to(torch.bfloat16).contiguous(), self._packed, INT4_GROUP, self._scale_and_zero
         )
-        product = product[:, : self._num_outputs]
+        product = product[:, : self._num_outputs].to(x.dtype)
         return product if self._bias is None else product + self._bias
 
 
 class Int8Linear:
-    """bfloat16 activations times 8-bit weights with one scale per output."""
+    """Activations as bfloat16 times 8-bit weights with one scale per output."""
 
     def __init__(self, weight: Int8Weight, bias: Tensor | None) -> None:
         self._codes = weight.codes.contiguous()
@@ -106,5 +129,7 @@ class Int8Linear:
         self._bias = bias
 
     def __call__(self, x: Tensor) -> Tensor:
-        product: Tensor = torch.ops.aten._weight_int8pack_mm(x.contiguous(), self._codes, self._scale)
+        product: Tensor = torch.ops.aten._weight_int8pack_mm(
+            x.to(torch.bfloat16).contiguous(), self._codes, self._scale
+        ).to(x.dtype)
         return product if self._bias is None else product + self._bias

@@ -120,7 +120,7 @@ class Decoder:
     def logits(self, batch: DeviceBatch, caches: list[LayerCache]) -> Tensor:
         self._active.rows = batch.adapter_rows
         factors = self._device.rotary_factors(*self._rotary.at(batch.positions))
-        residual = functional.embedding(batch.token_ids, self._embedding)
+        residual = functional.embedding(batch.token_ids, self._embedding).to(self.dtype)
         first = self._layers[0]
         normed = self._device.norm(residual, first.input_norm, self._shape.eps)
         for number, layer in enumerate(self._layers):
@@ -173,10 +173,11 @@ class _Loader:
         else:
             weight = self._source.linear("lm_head.weight", matrix)
         product = self._device.linear(weight, None, self._dtype)
-        return product if self._dtype == torch.float32 else RefinedHead(product, weight)
+        is_exact = self._dtype == torch.float32 and isinstance(weight, Tensor)
+        return product if is_exact else RefinedHead(product, weight)
 
     def norm(self, name: str) -> Tensor:
-        return self._source.tensor(name, (self._shape.hidden,))
+        return self._source.tensor(name, (self._shape.hidden,), self._dtype)
 
     def layer(self, number: int) -> _Layer:
         shape, prefix = self._shape, f"model.layers.{number}."
@@ -199,7 +200,8 @@ class _Loader:
         ]
         bias = None
         if any(f"{prefix}{name}.bias" in self._source for name in parts):
-            bias = torch.cat([self._source.tensor(f"{prefix}{name}.bias", (n,)) for name, n in parts.items()])
+            biases = [self._source.tensor(f"{prefix}{name}.bias", (n,), self._dtype) for name, n in parts.items()]
+            bias = torch.cat(biases)
         weight = weights[0] if len(weights) == 1 else concatenate(weights)
         base = self._device.linear(weight, bias, self._dtype)
         return self._adapters.adapt(base, {prefix + name: outputs for name, outputs in parts.items()}, inputs)
@@ -208,6 +210,6 @@ class _Loader:
         if f"{prefix}q_norm.weight" not in self._source:
             return None
         head_dim = (self._shape.head_dim,)
-        query = self._source.tensor(f"{prefix}q_norm.weight", head_dim)
-        key = self._source.tensor(f"{prefix}k_norm.weight", head_dim)
+        query = self._source.tensor(f"{prefix}q_norm.weight", head_dim, self._dtype)
+        key = self._source.tensor(f"{prefix}k_norm.weight", head_dim, self._dtype)
         return torch.cat([query.expand(self._shape.heads, -1), key.expand(self._shape.kv_heads, -1)])

@@ -34,12 +34,21 @@ def load_model(
         raise EngineError(f"{facts.path}: dtype int4 needs a GGUF file quantised to 4 bits")
     if options.dtype == "int4" and not is_lean(facts.config):
         raise EngineError(f"{facts.path}: dtype int4 is not available for architecture '{facts.config.model_type}'")
-    dtype = DTYPES.get(options.dtype, torch.bfloat16)
+    held = DTYPES.get(options.dtype, torch.bfloat16)
+    # transformers' models know one type only: whoever named it gets it, to the byte of memory
+    dtype = held if options.dtype in DTYPES and not is_lean(facts.config) else device.compute_dtype(held)
     adapters = AdapterBank(
         [read_adapter(name, path) for name, path in options.adapters.items()], dtype=dtype, device=device.torch_device
     )
     model = _build(
-        facts, options, device, dtype=dtype, max_positions=max_positions, adapters=adapters, progress=progress
+        facts,
+        options,
+        device,
+        held=held,
+        dtype=dtype,
+        max_positions=max_positions,
+        adapters=adapters,
+        progress=progress,
     )
     adapters.check_all_taken()
     return model
@@ -50,6 +59,7 @@ def _build(
     options: EngineOptions,
     device: Device,
     *,
+    held: torch.dtype,
     dtype: torch.dtype,
     max_positions: int,
     adapters: AdapterBank,
@@ -61,7 +71,7 @@ def _build(
             from mindserve_engine.native.models.generic import load_generic
 
             return load_generic(facts, options, device, dtype=dtype, adapters=adapters, progress=progress)
-        source = _open_source(facts, options.dtype, dtype)
+        source = _open_source(facts, options.dtype, held)
         return Decoder(
             facts.config,
             source,
@@ -77,9 +87,9 @@ def _build(
         raise EngineError(f"{facts.path}: the model cannot be loaded ({first_line(error)})") from error
 
 
-def _open_source(facts: ModelFacts, dtype_name: str, dtype: torch.dtype) -> WeightSource:
+def _open_source(facts: ModelFacts, dtype_name: str, held: torch.dtype) -> WeightSource:
     if facts.gguf is None:
-        return SafetensorsSource(facts.path, dtype)
+        return SafetensorsSource(facts.path, held)
     heads = facts.config.num_attention_heads
     return GgufSource(
         facts.path,

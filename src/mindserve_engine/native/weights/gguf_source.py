@@ -46,8 +46,8 @@ class GgufSource:
     def __contains__(self, name: str) -> bool:
         return self._gguf_name(name) in self._tensors
 
-    def tensor(self, name: str, shape: tuple[int, ...]) -> Tensor:
-        return self._dequantised(name, shape).to(self._dtype)
+    def tensor(self, name: str, shape: tuple[int, ...], dtype: torch.dtype | None = None) -> Tensor:
+        return self._dequantised(name, shape).to(dtype or self._dtype)
 
     def linear(self, name: str, shape: tuple[int, int], wide: Tensor | None = None) -> LinearWeight:
         tensor = self._entry(name)

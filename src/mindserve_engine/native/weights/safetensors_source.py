@@ -40,13 +40,13 @@ class SafetensorsSource:
     def __contains__(self, name: str) -> bool:
         return name in self._file_of
 
-    def tensor(self, name: str, shape: tuple[int, ...]) -> Tensor:
+    def tensor(self, name: str, shape: tuple[int, ...], dtype: torch.dtype | None = None) -> Tensor:
         file = self._file_of.get(name)
         if file is None:
             raise missing(name, self._folder)
         tensor = self._files[file].get_tensor(name)
         require_shape(name, tuple(tensor.shape), shape)
-        return tensor.to(self._dtype, copy=True)  # what is mapped from the file would go with the file
+        return tensor.to(dtype or self._dtype, copy=True)  # what is mapped from the file would go with the file
 
     def linear(self, name: str, shape: tuple[int, int], wide: Tensor | None = None) -> Tensor:
         return self.tensor(name, shape) if wide is None else wide

@@ -22,8 +22,9 @@ class WeightSource(Protocol):
 
     def __contains__(self, name: str) -> bool: ...
 
-    def tensor(self, name: str, shape: tuple[int, ...]) -> Tensor:
-        """The tensor in the compute dtype. Raises ``EngineError`` when it is missing or has another shape."""
+    def tensor(self, name: str, shape: tuple[int, ...], dtype: torch.dtype | None = None) -> Tensor:
+        """The tensor in ``dtype``, or in the type weights are held in. Raises ``EngineError`` when it is missing or has
+        another shape."""
 
     def linear(self, name: str, shape: tuple[int, int], wide: Tensor | None = None) -> LinearWeight:
         """The matrix of a linear layer [out, in], quantised where the file has it so and the dtype asked for allows.

@@ -5,20 +5,14 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from mindserve_engine.native.device import cpu_linear
 from mindserve_engine.native.device.cpu import CpuDevice
-from mindserve_engine.native.device.cpu_linear import (
-    WITH_BFLOAT16,
-    WITHOUT_BFLOAT16,
-    BatchSizeLinear,
-    Crossover,
-)
+from mindserve_engine.native.device.cpu_linear import BatchSizeLinear, HalfLinear, PlainLinear
 from mindserve_engine.native.weights.quantised import Int4Weight, Int8Weight, LinearWeight, widen
 
-CPUS = pytest.mark.parametrize("crossover", [WITH_BFLOAT16, WITHOUT_BFLOAT16], ids=["bfloat16", "no bfloat16"])
-ROWS = [1, 2, 4, 5, 8, 9, 12, 13, 40, 48, 49]
+ROWS = [1, 2, 4, 5, 8, 9, 12, 13, 32, 33, 49]
+DTYPES = pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
 
 
 def int4(outputs: int, inputs: int) -> Int4Weight:
@@ -36,80 +30,83 @@ def relative_error(actual: Tensor, expected: Tensor) -> float:
     return float((actual.float() - expected).norm() / expected.norm())
 
 
-def a_device(crossover: Crossover, monkeypatch: pytest.MonkeyPatch, *, wide_budget: int | None = None) -> CpuDevice:
-    """As it would be on a CPU with that ``crossover``; ``wide_budget`` in bytes."""
+def a_device(*, wide_budget: int | None = None) -> CpuDevice:
+    """``wide_budget`` in bytes."""
     device = CpuDevice(num_threads=None, block_size=16)
-    monkeypatch.setattr(device, "_crossover", crossover)
     if wide_budget is not None:
-        monkeypatch.setattr(device, "_wide_budget", wide_budget)
+        device._wide_budget = wide_budget
     return device
 
 
-@CPUS
+@pytest.fixture(params=["fbgemm", "no fbgemm"])
+def _fbgemm(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With torch's FBGEMM and as on processors for which it is not built."""
+    if request.param == "no fbgemm":
+        monkeypatch.setattr(cpu_linear, "can_be_half", lambda _weight: False)
+        monkeypatch.setattr("mindserve_engine.native.device.cpu.can_be_half", lambda _weight: False)
+
+
+@DTYPES
+@pytest.mark.usefixtures("_fbgemm")
 @pytest.mark.parametrize("num_rows", ROWS)
 @pytest.mark.parametrize("biased", [False, True])
-@pytest.mark.parametrize("weight", [int4(96, 64), int4(50, 96), int8(80, 64)], ids=["int4", "int4 uneven", "int8"])
+@pytest.mark.parametrize(
+    "weight",
+    [int4(96, 64), int4(50, 96), int8(80, 64), torch.randn(48, 64).to(torch.bfloat16)],
+    ids=["int4", "int4 uneven", "int8", "bfloat16"],
+)
 @pytest.mark.parametrize("wide_copies", [True, False])
 def test_close_to_the_wide_product(
-    monkeypatch: pytest.MonkeyPatch,
-    crossover: Crossover,
-    weight: LinearWeight,
-    num_rows: int,
-    *,
-    biased: bool,
-    wide_copies: bool,
+    weight: LinearWeight, dtype: torch.dtype, num_rows: int, *, biased: bool, wide_copies: bool
 ) -> None:
-    device = a_device(crossover, monkeypatch, wide_budget=None if wide_copies else 0)
-    bias = torch.randn(weight.shape[0]).to(torch.bfloat16) if biased else None
-    linear = device.linear(weight, bias, torch.bfloat16)
-    assert isinstance(linear, BatchSizeLinear) == wide_copies
-    x = torch.randn(num_rows, weight.shape[1]).to(torch.bfloat16)
-    expected = x.float() @ widen(weight).t() + (0 if bias is None else bias.float())
+    device = a_device(wide_budget=None if wide_copies else 0)
+    bias = torch.randn(weight.shape[0]).to(dtype) if biased else None
+    linear = device.linear(weight, bias, dtype)
+    x = torch.randn(num_rows, weight.shape[1]).to(dtype)
+    expected = x.float() @ widen(weight).float().t() + (0 if bias is None else bias.float())
     actual = linear(x)
     assert actual.shape == expected.shape
     assert actual.dtype == x.dtype
     assert relative_error(actual, expected) < 0.01
 
 
-@CPUS
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
-def test_plain_weights_get_a_copy_where_their_own_type_is_slow(
-    monkeypatch: pytest.MonkeyPatch, crossover: Crossover, dtype: torch.dtype
-) -> None:
-    device = a_device(crossover, monkeypatch)
-    weight = torch.randn(96, 64).to(dtype)
-    linear = device.linear(weight, None, dtype)
-    is_slow = crossover is WITHOUT_BFLOAT16 and dtype == torch.bfloat16
-    assert isinstance(linear, BatchSizeLinear) == is_slow
-    for num_rows in ROWS:
-        x = torch.randn(num_rows, 64).to(dtype)
-        assert linear(x).dtype == dtype
-        assert relative_error(linear(x), x.float() @ weight.float().t()) < 0.01
+@pytest.mark.parametrize("weight", [int4(96, 64), int8(80, 64), torch.randn(96, 64).to(torch.bfloat16)])
+def test_many_rows_with_float32_arithmetic_lose_nothing(weight: LinearWeight) -> None:
+    """bfloat16 would be off by more than a thousandth."""
+    x = torch.randn(64, 64)
+    assert relative_error(a_device().linear(weight, None, torch.float32)(x), x @ widen(weight).float().t()) < 5e-4
 
 
-def test_many_rows_are_computed_in_a_type_the_cpu_has(monkeypatch: pytest.MonkeyPatch) -> None:
-    device = a_device(WITHOUT_BFLOAT16, monkeypatch)
-    seen: list[torch.dtype] = []
-    linear = functional.linear
-
-    def noting(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        seen.append(torch.promote_types(x.dtype, weight.dtype))
-        return linear(x, weight, bias)
-
-    monkeypatch.setattr(functional, "linear", noting)
-    for weight in (int4(96, 64), int8(80, 64), torch.randn(96, 64).to(torch.bfloat16)):
-        device.linear(weight, None, torch.bfloat16)(torch.randn(512, 64).to(torch.bfloat16))
-    assert seen == [torch.float32] * 3
+def test_weights_beyond_float16_keep_their_values() -> None:
+    weight = torch.randn(96, 64).to(torch.bfloat16)
+    weight[3, 5] = 1e6
+    x = torch.randn(64, 64)
+    linear = a_device().linear(weight, None, torch.float32)
+    assert isinstance(linear, PlainLinear)
+    assert relative_error(linear(x), x @ weight.float().t()) < 1e-5
 
 
-@pytest.mark.parametrize("has_bfloat16", [True, False])
-def test_the_machine_is_asked(monkeypatch: pytest.MonkeyPatch, *, has_bfloat16: bool) -> None:
-    monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: has_bfloat16)
-    assert cpu_linear.crossover() is (WITH_BFLOAT16 if has_bfloat16 else WITHOUT_BFLOAT16)
+def test_half_weights_stand_instead_of_bfloat16_ones_not_beside_them() -> None:
+    """They cost no memory, so they need no budget."""
+    device = a_device(wide_budget=0)
+    for weight in (int8(80, 64), torch.randn(96, 64).to(torch.bfloat16)):
+        assert isinstance(device.linear(weight, None, torch.float32), HalfLinear)
 
 
-@CPUS
-def test_wide_copies_stop_at_their_budget(monkeypatch: pytest.MonkeyPatch, crossover: Crossover) -> None:
-    device = a_device(crossover, monkeypatch, wide_budget=3 * 96 * 64 * crossover.dtype.itemsize)
-    kinds = [type(device.linear(int4(96, 64), None, torch.bfloat16)) for _ in range(5)]
+@pytest.mark.parametrize("has_it", [True, False])
+def test_the_machine_is_asked(monkeypatch: pytest.MonkeyPatch, *, has_it: bool) -> None:
+    monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: has_it)
+    monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_fp16_supported", lambda: not has_it)
+    device = a_device()
+    assert device.compute_dtype(torch.bfloat16) == (torch.bfloat16 if has_it else torch.float32)
+    assert device.compute_dtype(torch.float16) == (torch.float32 if has_it else torch.float16)
+    assert device.compute_dtype(torch.float32) == torch.float32
+
+
+@pytest.mark.usefixtures("_fbgemm")
+@DTYPES
+def test_wide_copies_stop_at_their_budget(dtype: torch.dtype) -> None:
+    half = cpu_linear.can_be_half(torch.zeros(1)) or dtype == torch.bfloat16
+    device = a_device(wide_budget=3 * 96 * 64 * (2 if half else 4))
+    kinds = [type(device.linear(int4(96, 64), None, dtype)) for _ in range(5)]
     assert kinds.count(BatchSizeLinear) == 3
