@@ -34,6 +34,15 @@ def test_mixed_batch(tiny_pair: PairOf, name: str) -> None:
     assert_continues(generate(pair.ours, prompts, NUM_TOKENS), expected)
 
 
+@pytest.mark.parametrize("name", [*tiny_models.LEAN, *tiny_models.GENERIC])
+def test_mixed_batch_without_a_compiler(tiny_pair: PairOf, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", "")
+    pair = tiny_pair(name)
+    ours = load(pair.path, block_size=16)
+    prompts = prompts_for(LENGTHS)
+    assert_continues(generate(ours, prompts, NUM_TOKENS), reference(pair.theirs, prompts, NUM_TOKENS))
+
+
 def test_generic_model_from_gguf(tmp_path: Path) -> None:
     """Read by transformers, run over our cache; 4-bit weights are widened."""
     path = tiny_gguf.write("gemma2", tmp_path)

@@ -12,6 +12,8 @@ from mindserve_engine.interface import EngineError
 from mindserve_engine.native.batch import Runner, Sampled, SampleRow, StepBatch
 from mindserve_engine.native.device.base import Device, LayerCache
 from mindserve_engine.native.device.cpu import CpuDevice
+from mindserve_engine.native.device.cpu_build import load_library
+from mindserve_engine.native.device.cpu_compiled import CompiledCpuDevice
 from mindserve_engine.native.kv_memory import KvBudget, size_kv_cache
 from mindserve_engine.native.models.base import Model
 from mindserve_engine.native.models.facts import ModelFacts, read_facts
@@ -99,7 +101,10 @@ def _load(facts: ModelFacts, device: Device, options: EngineOptions, progress: P
 def _create_device(options: EngineOptions) -> Device:
     if options.device != "cpu":
         raise EngineError(f"device: '{options.device}' is not known to the native engine; it runs on cpu")
-    return CpuDevice(num_threads=options.num_threads, block_size=options.block_size)
+    library = load_library()
+    if library is None:
+        return CpuDevice(num_threads=options.num_threads, block_size=options.block_size)
+    return CompiledCpuDevice(library, num_threads=options.num_threads, block_size=options.block_size)
 
 
 def _create_runner(model: Model, device: Device, budget: KvBudget, options: EngineOptions) -> NativeRunner:

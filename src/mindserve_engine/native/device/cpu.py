@@ -1,4 +1,4 @@
-"""The CPU: stock torch kernels, no compiler needed."""
+"""The CPU with torch's own operators: no compiler needed. ``cpu_compiled`` is the faster one."""
 
 from __future__ import annotations
 
@@ -82,8 +82,11 @@ class CpuDevice:
             positions=torch.tensor(batch.positions, dtype=torch.int64),
             last_rows=torch.tensor([ends[sample.row] - 1 for sample in batch.samples], dtype=torch.int64),
             adapter_rows=rows_by_adapter(batch, self.torch_device),
-            plan=plan_step(batch, self._block_size),
+            plan=self._plan(batch),
         )
+
+    def _plan(self, batch: StepBatch) -> CpuPlan:
+        return plan_step(batch, self._block_size)
 
     def compute_dtype(self, held: torch.dtype) -> torch.dtype:
         return held if has_arithmetic(held) else torch.float32

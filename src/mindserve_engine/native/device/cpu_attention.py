@@ -28,6 +28,14 @@ def attend(query: Tensor, key: Tensor, value: Tensor, cache: Tensor, plan: CpuPl
     for which, group in enumerate(plan.decode):
         gathered = _gather(cache, plan, which, group.cells)
         out[group.rows] = _decode(query[group.rows], gathered, group, spec)
+    attend_prompts(query, key, value, cache, plan, spec, out)
+    return out
+
+
+def attend_prompts(
+    query: Tensor, key: Tensor, value: Tensor, cache: Tensor, plan: CpuPlan, spec: AttentionSpec, out: Tensor
+) -> None:
+    """``attend`` for the plan's prompt parts; their rows of ``out`` are written."""
     for which, part in enumerate(plan.prompts, start=len(plan.decode)):
         rows = slice(part.start, part.stop)
         if part.cells is None:
@@ -35,7 +43,6 @@ def attend(query: Tensor, key: Tensor, value: Tensor, cache: Tensor, plan: CpuPl
         else:
             keys, values = _gather(cache, plan, which, part.cells)[..., : int(part.cells.lengths[0]), :]
         out[rows] = _prompt(query[rows], keys, values, part, spec)
-    return out
 
 
 def _gather(cache: Tensor, plan: CpuPlan, which: int, cells: Cells) -> Tensor:

@@ -12,10 +12,11 @@ from torch import Tensor
 
 from mindserve_engine.native.batch import StepBatch
 from mindserve_engine.native.device.base import AttentionSpec
-from mindserve_engine.native.device.cpu import CpuDevice
 from mindserve_engine.native.device.cpu_plan import plan_step
+from tests.mindserve_engine.native.device.devices import DEVICES, make_device
 
 HEAD_DIM = 16
+EACH_DEVICE = pytest.mark.parametrize("kind", DEVICES)
 
 
 @dataclass
@@ -54,8 +55,10 @@ class Case:
             batch.block_tables.append(table)
         return batch
 
-    def run(self, spec: AttentionSpec, *, poison: float | None = None, dtype: torch.dtype = torch.float32) -> Tensor:
-        device = CpuDevice(num_threads=None, block_size=self.block_size)
+    def run(
+        self, kind: str, spec: AttentionSpec, *, poison: float | None = None, dtype: torch.dtype = torch.float32
+    ) -> Tensor:
+        device = make_device(kind, block_size=self.block_size)
         (cache,) = device.kv_cache(
             num_layers=1,
             num_blocks=self.num_blocks,
@@ -114,6 +117,7 @@ CASES = {
     "first token": Case([0], [1]),
     "decode of like length": Case([30, 31, 32, 40, 47, 48, 49, 50, 33], [1] * 9),
     "decode of many lengths": Case([1, 200, 15, 16, 90, 3, 64, 300, 0], [1] * 9),
+    "decode of long contexts": Case([255, 256, 511, 700], [1] * 4),
     "prompt": Case([0], [50]),
     "chunk": Case([37], [21]),
     "mixed": Case([0, 40, 7, 100, 64, 31], [20, 1, 5, 1, 64, 1]),
@@ -123,36 +127,41 @@ CASES = {
 }
 
 
+@EACH_DEVICE
 @pytest.mark.parametrize("spec", SPECS)
 @pytest.mark.parametrize("case", CASES)
-def test_equals_attention_written_out(case: str, spec: str) -> None:
+def test_equals_attention_written_out(kind: str, case: str, spec: str) -> None:
     chosen = SPECS[spec]
     if chosen.sinks is not None and CASES[case].heads != 4:
         chosen = AttentionSpec(scale=chosen.scale, sinks=torch.randn(CASES[case].heads))
-    torch.testing.assert_close(CASES[case].run(chosen), CASES[case].expected(chosen), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(CASES[case].run(kind, chosen), CASES[case].expected(chosen), rtol=1e-4, atol=1e-5)
 
 
+@EACH_DEVICE
 @settings(max_examples=40, deadline=None)
 @given(
     st.lists(st.tuples(st.integers(0, 140), st.sampled_from([1, 1, 1, 2, 17, 40])), min_size=1, max_size=12),
     st.sampled_from([16, 32, 64, 128]),
     st.integers(0, 99),
 )
-def test_any_mixture(sequences: list[tuple[int, int]], block_size: int, seed: int) -> None:
+def test_any_mixture(kind: str, sequences: list[tuple[int, int]], block_size: int, seed: int) -> None:
     case = Case([past for past, _ in sequences], [now for _, now in sequences], block_size, seed=seed)
-    torch.testing.assert_close(case.run(PLAIN), case.expected(PLAIN), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(case.run(kind, PLAIN), case.expected(PLAIN), rtol=1e-4, atol=1e-5)
 
 
+@EACH_DEVICE
 @pytest.mark.parametrize("poison", [float("nan"), float("inf")])
 @pytest.mark.parametrize("case", CASES)
-def test_what_former_owners_left_in_the_blocks_is_never_read(case: str, poison: float) -> None:
-    actual = CASES[case].run(PLAIN, poison=poison)
+def test_what_former_owners_left_in_the_blocks_is_never_read(kind: str, case: str, poison: float) -> None:
+    actual = CASES[case].run(kind, PLAIN, poison=poison)
     torch.testing.assert_close(actual, CASES[case].expected(PLAIN), rtol=1e-4, atol=1e-5)
 
 
+@EACH_DEVICE
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("case", CASES)
-def test_bfloat16_is_close(case: str) -> None:
-    actual, expected = CASES[case].run(PLAIN, dtype=torch.bfloat16).float(), CASES[case].expected(PLAIN)
+def test_narrow_types_are_close(kind: str, case: str, dtype: torch.dtype) -> None:
+    actual, expected = CASES[case].run(kind, PLAIN, dtype=dtype).float(), CASES[case].expected(PLAIN)
     assert float((actual - expected).norm() / expected.norm()) < 0.02
 
 

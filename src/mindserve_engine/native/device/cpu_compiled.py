@@ -1,0 +1,172 @@
+"""The CPU with kernels of our own between the matrix products (``cpu_kernels.cpp``).
+
+torch's operators give the same numbers to a rounding, but in many small steps: at one row, most of a decode step was
+their overhead, and decode attention had to copy a sequence's keys and values together before it could read them."""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import c_float, c_int, c_int64, c_void_p
+from typing import Final
+
+import torch
+from torch import Tensor
+
+from mindserve_engine.native.batch import StepBatch
+from mindserve_engine.native.device.base import AttentionSpec, DeviceBatch
+from mindserve_engine.native.device.cpu import CpuDevice
+from mindserve_engine.native.device.cpu_attention import attend_prompts
+from mindserve_engine.native.device.cpu_plan import CpuPlan, plan_step
+
+_TYPES: Final = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
+_SIGNATURES: Final = {
+    "mindserve_norm": "ipnpppnpnnnf",
+    "mindserve_rotary": "ipnpppnnn",
+    "mindserve_swiglu": "ippnn",
+    "mindserve_write_kv": "ipnpnppnnnnn",
+    "mindserve_decode": "ipnppppnnnnnnnfnfpp",
+}
+_LETTERS: Final = {"i": c_int, "n": c_int64, "p": c_void_p, "f": c_float}
+
+
+class CompiledCpuDevice(CpuDevice):
+    """Implements ``Device`` over a library that ``cpu_build`` made."""
+
+    def __init__(self, library: ctypes.CDLL, *, num_threads: int | None, block_size: int) -> None:
+        super().__init__(num_threads=num_threads, block_size=block_size)
+        for name, letters in _SIGNATURES.items():
+            getattr(library, name).argtypes = [_LETTERS[letter] for letter in letters]
+        self._norm = library.mindserve_norm
+        self._rotary = library.mindserve_rotary
+        self._swiglu = library.mindserve_swiglu
+        self._write_kv = library.mindserve_write_kv
+        self._decode = library.mindserve_decode
+
+    def norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
+        x = _rows(x)
+        out = torch.empty(x.shape, dtype=x.dtype)
+        self._normed(x, None, None, weight, eps, out)
+        return out
+
+    def add_norm(self, x: Tensor, residual: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+        x, residual = _rows(x), residual.contiguous()
+        out, total = torch.empty_like(residual), torch.empty_like(residual)
+        self._normed(x, residual, total, weight, eps, out)
+        return out, total
+
+    def _normed(
+        self, x: Tensor, residual: Tensor | None, total: Tensor | None, weight: Tensor, eps: float, out: Tensor
+    ) -> None:
+        dim = x.shape[-1]
+        heads = x.shape[1] if x.dim() == 3 else 1
+        weight = weight.to(x.dtype).contiguous()
+        self._norm(
+            _TYPES[x.dtype],
+            x.data_ptr(),
+            x.stride(0),
+            None if residual is None else residual.data_ptr(),
+            None if total is None else total.data_ptr(),
+            weight.data_ptr(),
+            weight.numel() // dim,
+            out.data_ptr(),
+            x.shape[0],
+            heads,
+            dim,
+            eps,
+        )
+
+    def rotary_factors(self, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
+        cosine, signed_sine = super().rotary_factors(cos, sin)
+        return cosine.contiguous(), signed_sine.contiguous()
+
+    def rotary(self, x: Tensor, factors: tuple[Tensor, Tensor]) -> Tensor:
+        x = _rows(x)
+        cosine, signed_sine = factors
+        out = torch.empty(x.shape, dtype=x.dtype)
+        self._rotary(
+            _TYPES[x.dtype],
+            x.data_ptr(),
+            x.stride(0),
+            cosine.data_ptr(),
+            signed_sine.data_ptr(),
+            out.data_ptr(),
+            *x.shape,
+        )
+        return out
+
+    def swiglu(self, gate_up: Tensor) -> Tensor:
+        gate_up = gate_up.contiguous()
+        rows, both = gate_up.shape
+        out = gate_up.new_empty((rows, both // 2))
+        self._swiglu(_TYPES[out.dtype], gate_up.data_ptr(), out.data_ptr(), rows, both // 2)
+        return out
+
+    def write_kv(self, key: Tensor, value: Tensor, cache: Tensor, batch: DeviceBatch) -> None:
+        plan: CpuPlan = batch.plan
+        _, num_blocks, kv_heads, block_size, head_dim = cache.shape
+        key, value = _rows(key), _rows(value)
+        self._write_kv(
+            _TYPES[cache.dtype],
+            key.data_ptr(),
+            key.stride(0),
+            value.data_ptr(),
+            value.stride(0),
+            cache.data_ptr(),
+            plan.slots.ctypes.data,
+            plan.num_tokens,
+            num_blocks,
+            kv_heads,
+            block_size,
+            head_dim,
+        )
+
+    def attention(
+        self, query: Tensor, key: Tensor, value: Tensor, cache: Tensor, batch: DeviceBatch, spec: AttentionSpec
+    ) -> Tensor:
+        plan: CpuPlan = batch.plan
+        query = _rows(query)
+        out = torch.empty(query.shape, dtype=query.dtype)
+        if plan.singles is not None:
+            self._attend_singles(query, cache, plan, spec, out)
+        attend_prompts(query, key, value, cache, plan, spec, out)
+        return out.view(query.shape[0], -1)
+
+    def _attend_singles(self, query: Tensor, cache: Tensor, plan: CpuPlan, spec: AttentionSpec, out: Tensor) -> None:
+        _, num_blocks, kv_heads, block_size, head_dim = cache.shape
+        singles = plan.singles
+        assert singles is not None
+        sinks = None if spec.sinks is None else spec.sinks.to(torch.float32).contiguous()
+        self._decode(
+            _TYPES[cache.dtype],
+            query.data_ptr(),
+            query.stride(0),
+            cache.data_ptr(),
+            singles.rows.ctypes.data,
+            singles.lengths.ctypes.data,
+            singles.tables.ctypes.data,
+            singles.tables.shape[1],
+            len(singles.rows),
+            num_blocks,
+            kv_heads,
+            query.shape[1] // kv_heads,
+            block_size,
+            head_dim,
+            spec.scale,
+            spec.window or 0,
+            spec.softcap or 0.0,
+            None if sinks is None else sinks.data_ptr(),
+            out.data_ptr(),
+        )
+
+    def _plan(self, batch: StepBatch) -> CpuPlan:
+        return plan_step(batch, self._block_size, gathers=False)
+
+
+def _rows(x: Tensor) -> Tensor:
+    """``x`` itself where each of its rows is one piece of memory, as in slices of a fused projection."""
+    inner = 1
+    for size, stride in zip(reversed(x.shape[1:]), reversed(x.stride()[1:]), strict=True):
+        if stride != inner and size != 1:
+            return x.contiguous()
+        inner *= size
+    return x
