@@ -16,6 +16,8 @@ def check_request(request: GenerationRequest, info: EngineInfo) -> None:
     if request.num_sequences < 1:
         raise RequestInvalid(field="num_sequences", reason=f"is {request.num_sequences}, must be at least 1")
     _check_capabilities(request, info)
+    if request.grammar is not None and request.beam_width:
+        raise RequestInvalid(field="grammar", reason="cannot be combined with beam search")
     if request.beam_width:
         _check_beams(request, info)
     check_sampling(request.sampling)
@@ -27,6 +29,7 @@ def _check_capabilities(request: GenerationRequest, info: EngineInfo) -> None:
         (Capability.BEAM_SEARCH, "beam_width", request.beam_width > 0),
         (Capability.LOGPROBS, "num_logprobs", request.num_logprobs is not None),
         (Capability.LORA, "adapter", request.adapter is not None),
+        (Capability.GRAMMAR, "grammar", request.grammar is not None),
     )
     for capability, field, is_wanted in wanted:
         if is_wanted and capability not in info.capabilities:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Protocol
 
-from mindserve_engine.types import EngineHealth, EngineInfo, EngineStats, GenerationRequest, SequenceEvent
+from mindserve_engine.types import EngineHealth, EngineInfo, EngineStats, GenerationRequest, SequenceEvent, Vocabulary
 
 
 class EngineError(Exception):
@@ -94,6 +94,10 @@ class Engine(Protocol):
     @property
     def info(self) -> EngineInfo:
         """Fixed facts about the loaded model. Valid after ``start()`` returned."""
+
+    def learn(self, vocabulary: Vocabulary) -> None:
+        """Be told the tokens' bytes, which grammars need. Once, after ``start()`` and before the first such request;
+        engines that lack the capability ``GRAMMAR`` or read the vocabulary themselves pass over it."""
 
     async def admit(self, request: GenerationRequest) -> Generation:
         """Take the request or raise ``AdmissionError``; nothing is generated for a refused request."""

@@ -60,6 +60,20 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     """Both finite, over the output only, as OpenAI defines them."""
 
 
+class Vocabulary(msgspec.Struct, frozen=True, array_like=True):
+    """What a grammar must know of the model's tokens."""
+
+    token_bytes: list[bytes]
+    """By token id; ``b""`` where the id stands for no text."""
+    special_token_ids: list[int]
+    """Control tokens: their bytes are names, not text that a grammar could ask for."""
+    eos_token_ids: tuple[int, ...]
+    """Those that end a sequence, at least one: what follows a grammar's end."""
+    tokenizer_json: str = ""
+    """The tokenizer in the format of the ``tokenizers`` library, so that text which a grammar dictates is cut into the
+    tokens that the model was taught; without it, into the longest ones."""
+
+
 class GenerationRequest(msgspec.Struct, frozen=True, kw_only=True):
     """One prompt to be continued."""
 
@@ -84,6 +98,9 @@ class GenerationRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Report each token's log-probability and those of so many likeliest tokens, 0 or more (``LOGPROBS``)."""
     adapter: str | None = None
     """Name of a LoRA adapter of ``EngineOptions.adapters`` (``LORA``)."""
+    grammar: str | None = None
+    """What the text must follow, in llguidance's Lark form (``GRAMMAR``). After its end only an end-of-sequence token
+    can come, so ``ignore_eos`` would make a sequence of those."""
 
 
 class TokenTiming(msgspec.Struct, frozen=True, array_like=True):

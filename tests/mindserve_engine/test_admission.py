@@ -53,6 +53,7 @@ def test_sampling_ranges(field: str, inside: list[float], outside: list[float]) 
         ("max_tokens", 0),
         ("num_sequences", 0),
         ("num_sequences", 2),
+        ("grammar", 'start: "a"'),
         ("seed", -1),
     ],
 )
@@ -77,3 +78,12 @@ def test_the_token_outside_the_vocabulary_is_named() -> None:
 
 def test_capable_engine_takes_several_sequences() -> None:
     check_request(request(num_sequences=3), info(Capability.PARALLEL_SAMPLING))
+
+
+def test_a_beam_search_cannot_follow_a_grammar() -> None:
+    """Where the grammar leaves fewer ways than there are beams, hypotheses would be missing."""
+    engine = info(Capability.GRAMMAR, Capability.BEAM_SEARCH)
+    check_request(request(grammar='start: "a"'), engine)
+    with pytest.raises(RequestInvalid, match="beam search") as caught:
+        check_request(request(grammar='start: "a"', beam_width=2), engine)
+    assert caught.value.field == "grammar"

@@ -23,6 +23,7 @@ from mindserve.chat.gguf_tokenizer import load_gguf_tokenizer
 from mindserve.chat.template import ChatTemplate, Message, TemplateFailed, TemplateLimit, TemplateTimeout, Tool
 from mindserve.chat.vocabulary import TokenTable, build_token_table
 from mindserve.errors import RefusalKind, RequestRefused, StartupError
+from mindserve_engine.types import Vocabulary
 
 DEFAULT_TIMEOUT_S: Final = 60.0
 RETRY_AFTER_TIMEOUT_S: Final = 5
@@ -58,6 +59,10 @@ class ChatTokenizer:
     def token_bytes(self, token_id: int) -> bytes:
         """The token's real bytes, half characters included; ``b""`` for ids the tokenizer does not have."""
         return self.table.pieces[token_id] if 0 <= token_id < len(self.table.pieces) else b""
+
+    def vocabulary(self, eos_token_ids: tuple[int, ...]) -> Vocabulary:
+        """What an engine needs to follow grammars."""
+        return Vocabulary(self.table.pieces, sorted(self.table.special_ids), eos_token_ids, self.backend.to_str())
 
     def render_chat(
         self,

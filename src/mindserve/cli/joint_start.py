@@ -9,7 +9,15 @@ from mindserve.cli.engine_options import EngineChoice
 from mindserve.cli.late_tokenizer import LateTokenizer
 from mindserve.cli.tokenizers import load_engine_tokenizer
 from mindserve_engine.interface import Engine, Generation
-from mindserve_engine.types import EngineHealth, EngineInfo, EngineState, EngineStats, GenerationRequest
+from mindserve_engine.types import (
+    Capability,
+    EngineHealth,
+    EngineInfo,
+    EngineState,
+    EngineStats,
+    GenerationRequest,
+    Vocabulary,
+)
 
 
 class JointEngine:
@@ -35,7 +43,13 @@ class JointEngine:
             loading.cancel()
             starting.cancel()
             await asyncio.gather(loading, starting, return_exceptions=True)
-        self._tokenizer.set(loading.result())
+        tokenizer = loading.result()
+        self._tokenizer.set(tokenizer)
+        if Capability.GRAMMAR in self.info.capabilities and self.info.eos_token_ids:
+            self._engine.learn(tokenizer.vocabulary(self.info.eos_token_ids))
+
+    def learn(self, vocabulary: Vocabulary) -> None:
+        """Done at the start."""
 
     @property
     def info(self) -> EngineInfo:

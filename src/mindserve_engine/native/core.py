@@ -27,6 +27,7 @@ from mindserve_engine.native.wire import (
     Close,
     Dying,
     FromCore,
+    Learn,
     Loading,
     OtherVersion,
     Ready,
@@ -141,6 +142,8 @@ def serve(loop: EngineLoop, channel: Channel, heartbeat_s: float) -> None:
                     loop.add(request, arrived)
                 case Abort(request_id, index) if loop.abort(request_id, index) and index is None:
                     aborted.append(request_id)
+                case Learn(vocabulary):
+                    loop.learn(vocabulary)
                 case Close():
                     return
         events = []

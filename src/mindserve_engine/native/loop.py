@@ -16,7 +16,7 @@ from mindserve_engine.native.pacing import Pacer
 from mindserve_engine.native.scheduler import Schedule, Scheduler
 from mindserve_engine.native.sequence import Sequence
 from mindserve_engine.options import EngineOptions
-from mindserve_engine.types import EngineInfo, EngineStats, GenerationRequest, SequenceEvent, TokenTiming
+from mindserve_engine.types import EngineInfo, EngineStats, GenerationRequest, SequenceEvent, TokenTiming, Vocabulary
 
 
 class EngineLoop:
@@ -66,6 +66,10 @@ class EngineLoop:
             search=self._search(request),
         )
         self._scheduler.add(sequence)
+
+    def learn(self, vocabulary: Vocabulary) -> None:
+        """Before the first request with a grammar."""
+        self._runner.learn(vocabulary)
 
     def abort(self, request_id: str, index: int | None = None) -> bool:
         """Drop a request, or one of its sequences; False when it is not there (any more)."""

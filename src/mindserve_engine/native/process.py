@@ -10,10 +10,11 @@ import zmq
 from mindserve_engine.admission import check_request
 from mindserve_engine.interface import Engine, EngineError, EngineUnavailable, QueueFull, RequestInvalid
 from mindserve_engine.native.generation import NativeGeneration
+from mindserve_engine.native.grammar import GrammarCompiler, GrammarInvalid
 from mindserve_engine.native.ledger import total
 from mindserve_engine.native.supervisor import Supervisor
 from mindserve_engine.options import EngineOptions
-from mindserve_engine.types import EngineHealth, EngineInfo, EngineState, EngineStats, GenerationRequest
+from mindserve_engine.types import EngineHealth, EngineInfo, EngineState, EngineStats, GenerationRequest, Vocabulary
 
 _NOT_STARTED: Final = EngineHealth(state=EngineState.LOADING, reason="not started")
 _PRECEDENCE: Final = (EngineState.LOADING, EngineState.READY, EngineState.RESTARTING, EngineState.FAILED)
@@ -32,6 +33,7 @@ class NativeEngine:
         self._options = options
         self._context: zmq.Context[zmq.Socket[bytes]] | None = None
         self._instances: list[Supervisor] = []
+        self._grammars: GrammarCompiler | None = None
         self._health: EngineHealth | None = None
         """How it ended: failed at the start, or closed."""
 
@@ -59,11 +61,17 @@ class NativeEngine:
         """The engine processes that live, or lived last."""
         return [instance.pid for instance in self._instances if instance.pid is not None]
 
+    def learn(self, vocabulary: Vocabulary) -> None:
+        self._grammars = GrammarCompiler(vocabulary)
+        for instance in self._instances:
+            instance.learn(vocabulary)
+
     async def admit(self, request: GenerationRequest) -> NativeGeneration:
-        health = self.health()
-        if health.state is not EngineState.READY:
-            raise EngineUnavailable(health.reason or f"the engine is {health.state}")
+        self._check_ready()
         check_request(request, self.info)
+        if request.grammar is not None:
+            await self._check_grammar(request.grammar)
+            self._check_ready()
         if any(request.request_id in instance.ledger for instance in self._instances):
             raise RequestInvalid(field="request_id", reason=f"{request.request_id} is in use")
         instance = max((instance for instance in self._instances if instance.is_ready), key=_room)
@@ -71,6 +79,20 @@ class NativeEngine:
         if not instance.ledger.has_place and num_waiting >= self._options.max_waiting:
             raise QueueFull(num_waiting=num_waiting, limit=self._options.max_waiting)
         return instance.submit(request)
+
+    def _check_ready(self) -> None:
+        health = self.health()
+        if health.state is not EngineState.READY:
+            raise EngineUnavailable(health.reason or f"the engine is {health.state}")
+
+    async def _check_grammar(self, grammar: str) -> None:
+        """In a thread: compiling may take long, and gives the interpreter lock away."""
+        if self._grammars is None:
+            raise RequestInvalid(field="grammar", reason="the engine was not told the vocabulary")
+        try:
+            await asyncio.to_thread(self._grammars.compile, grammar)
+        except GrammarInvalid as error:
+            raise RequestInvalid(field="grammar", reason=str(error)) from error
 
     def health(self) -> EngineHealth:
         """The whole is as far as its slowest instance while it starts, later as well as its best one. When it is ready,

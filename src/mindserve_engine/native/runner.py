@@ -20,7 +20,7 @@ from mindserve_engine.native.models.facts import ModelFacts, read_facts
 from mindserve_engine.native.models.load import load_model
 from mindserve_engine.native.sampling.sampler import Sampler
 from mindserve_engine.options import EngineOptions
-from mindserve_engine.types import Capability, EngineInfo, SamplingParams
+from mindserve_engine.types import Capability, EngineInfo, SamplingParams, Vocabulary
 
 Progress = Callable[[str, float], None]
 """Called with what is being done and how far it is, 0..1."""
@@ -33,7 +33,13 @@ _DEFAULT_CONTEXT: Final = 4096
 
 
 _CAPABILITIES: Final = frozenset(
-    {Capability.PARALLEL_SAMPLING, Capability.BEAM_SEARCH, Capability.LOGPROBS, Capability.LORA}
+    {
+        Capability.PARALLEL_SAMPLING,
+        Capability.BEAM_SEARCH,
+        Capability.LOGPROBS,
+        Capability.LORA,
+        Capability.GRAMMAR,
+    }
 )
 
 
@@ -60,6 +66,9 @@ class NativeRunner:
         with torch.inference_mode():
             logits = self._model.logits(self._device.upload(batch), self._caches)
             return self._sampler.sample(logits, batch.samples)
+
+    def learn(self, vocabulary: Vocabulary) -> None:
+        self._sampler.learn(vocabulary)
 
     def copy_blocks(self, pairs: list[tuple[int, int]]) -> None:
         with torch.inference_mode():

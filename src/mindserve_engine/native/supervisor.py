@@ -20,12 +20,13 @@ from mindserve_engine.native.wire import (
     Close,
     Dying,
     FromCore,
+    Learn,
     Loading,
     Ready,
     Step,
 )
 from mindserve_engine.options import EngineOptions
-from mindserve_engine.types import EngineHealth, EngineInfo, EngineState, EngineStats, GenerationRequest
+from mindserve_engine.types import EngineHealth, EngineInfo, EngineState, EngineStats, GenerationRequest, Vocabulary
 
 MAX_FAILED_STARTS: Final = 3
 """In a row; then the instance is given up."""
@@ -55,6 +56,7 @@ class Supervisor:
         self._options = options
         self._context = context
         self._child: Child | None = None
+        self._vocabulary: Vocabulary | None = None
         self.settled = asyncio.Event()
         """Set when the first start has succeeded or failed."""
         self._timer: asyncio.TimerHandle | None = None
@@ -85,6 +87,12 @@ class Supervisor:
         generation = self.ledger.open(request, self._abort, self.info.block_size)
         self._child.send(Add(request, time.monotonic()))
         return generation
+
+    def learn(self, vocabulary: Vocabulary) -> None:
+        """Told to this process and to those that come after it."""
+        self._vocabulary = vocabulary
+        if self._child is not None and self.is_ready:
+            self._child.send(Learn(vocabulary))
 
     async def close(self) -> None:
         """End the process; what is in flight fails."""
@@ -138,6 +146,8 @@ class Supervisor:
         self._ready_at = time.monotonic()
         self._num_failed_starts = 0
         self.health = EngineHealth(state=EngineState.READY)
+        if self._vocabulary is not None:
+            self.learn(self._vocabulary)
         self.settled.set()
 
     def _check_heartbeat(self) -> None:

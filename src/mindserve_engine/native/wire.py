@@ -11,7 +11,7 @@ import msgspec
 import msgspec.inspect
 
 from mindserve_engine.options import EngineOptions
-from mindserve_engine.types import EngineInfo, EngineStats, GenerationRequest, SequenceEvent
+from mindserve_engine.types import EngineInfo, EngineStats, GenerationRequest, SequenceEvent, Vocabulary
 
 OTHER_VERSION_STATUS: Final = 76
 """With which a process ends that cannot understand its parent (EX_PROTOCOL of sysexits.h): older and newer versions
@@ -51,6 +51,10 @@ class Add(msgspec.Struct, frozen=True, array_like=True, tag="add"):
     """Seconds of the machine's monotonic clock, which all its processes share."""
 
 
+class Learn(msgspec.Struct, frozen=True, array_like=True, tag="learn"):
+    vocabulary: Vocabulary
+
+
 class Abort(msgspec.Struct, frozen=True, array_like=True, tag="abort"):
     request_id: str
     index: int | None = None
@@ -61,7 +65,7 @@ class Close(msgspec.Struct, frozen=True, array_like=True, tag="close"):
     pass
 
 
-ToCore = Add | Abort | Close
+ToCore = Add | Abort | Learn | Close
 
 
 class Loading(msgspec.Struct, frozen=True, array_like=True, tag="loading"):

@@ -21,6 +21,7 @@ from mindserve_engine.types import (
     EngineStats,
     GenerationRequest,
 )
+from mindserve_engine.types import Vocabulary as EngineVocabulary
 
 _CAPABILITIES: Final = frozenset(
     {Capability.PARALLEL_SAMPLING, Capability.BEAM_SEARCH, Capability.LOGPROBS, Capability.LORA}
@@ -73,6 +74,9 @@ class ScriptedEngine:
     @property
     def info(self) -> EngineInfo:
         return self._info
+
+    def learn(self, vocabulary: EngineVocabulary) -> None:
+        """It follows its script."""
 
     async def admit(self, request: GenerationRequest) -> ScriptedGeneration:
         if self._script is None or self._health.state is not EngineState.READY:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import math
+import threading
 from dataclasses import replace
 
 from torch import Tensor
 
 from mindserve_engine.native.batch import Candidates, Sampled, SampleRow
+from mindserve_engine.native.grammar import GrammarCompiler, GrammarInvalid
 from mindserve_engine.native.sampling.candidates import best_candidates
 from mindserve_engine.native.sampling.draw import DrawRows, draw
+from mindserve_engine.native.sampling.grammar import Grammars
 from mindserve_engine.native.sampling.logprobs import Logprobs
 from mindserve_engine.native.sampling.penalties import TokenHistory, has_penalties, penalise
 from mindserve_engine.native.sampling.random_stream import uniform
+from mindserve_engine.types import Vocabulary
 
 _NOT_FINITE = "the model's output is not finite (NaN or infinity)"
 
@@ -21,6 +26,13 @@ class Sampler:
 
     def __init__(self) -> None:
         self._histories: dict[int, TokenHistory] = {}
+        self._grammars: Grammars | None = None
+
+    def learn(self, vocabulary: Vocabulary) -> None:
+        """Before the first row with a grammar."""
+        compiler = GrammarCompiler(vocabulary)
+        self._grammars = Grammars(compiler)
+        threading.Thread(target=compiler.prepare, name="prepare-grammars", daemon=True).start()
 
     def sample(self, logits: Tensor, rows: list[SampleRow]) -> list[Sampled]:
         """One result per row of ``logits`` [S, V]; may change the logits."""
@@ -29,6 +41,7 @@ class Sampler:
         logits = logits.float()
         logprobs = Logprobs(logits, rows)
         beams = self._candidates(logits, rows)
+        failures = self._bind(logits, rows)
         self._penalise(logits, rows)
         best = logits.max(dim=-1)
         finite = best.values.isfinite().tolist()
@@ -46,12 +59,31 @@ class Sampler:
             Sampled(token, logprobs=report) if ok else Sampled(0, failure=_NOT_FINITE)
             for token, ok, report in zip(tokens, finite, logprobs.report(tokens), strict=True)
         ]
+        for line, failure in failures.items():
+            results[line] = Sampled(0, failure=failure)
         for line, candidates in beams.items():
             results[line] = replace(results[line], candidates=candidates)
         return results
 
     def forget(self, sequence_id: int) -> None:
         self._histories.pop(sequence_id, None)
+        if self._grammars is not None:
+            self._grammars.forget(sequence_id)
+
+    def _bind(self, logits: Tensor, rows: list[SampleRow]) -> dict[int, str]:
+        """Rule out what the rows' grammars do not allow; tells of the rows for which that fails, by line."""
+        failures: dict[int, str] = {}
+        for line, row in enumerate(rows):
+            if row.grammar is None:
+                continue
+            assert self._grammars is not None, "a grammar came before the vocabulary"
+            try:
+                allowed = self._grammars.allowed(row, logits.shape[1])
+            except GrammarInvalid as error:
+                failures[line] = f"its grammar cannot be followed any further: {error}"
+            else:
+                logits[line].masked_fill_(~allowed, -math.inf)
+        return failures
 
     def _candidates(self, logits: Tensor, rows: list[SampleRow]) -> dict[int, Candidates]:
         """Of the rows of beams, by line."""
