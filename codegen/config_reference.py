@@ -11,6 +11,9 @@ from codegen.profile.config import objects
 from codegen.render import render
 from codegen.schema_text import admits_null, bounds_text, default_text, type_text
 
+_INNER = {"items": "[]", "additionalProperties": ".<key>"}
+"""Where a field's inner objects are described, and how their place is written."""
+
 
 @dataclass(frozen=True, slots=True)
 class Key:
@@ -49,10 +52,9 @@ def _paths(schema: JsonObject, pointer: str, path: str) -> Iterator[tuple[str, s
     yield pointer, path
     found: JsonObject = objects(schema)[pointer.removeprefix("#")]
     for name, field in found["properties"].items():
-        inner = field.get("items", field)
+        suffix, inner = next(((mark, field[key]) for key, mark in _INNER.items() if key in field), ("", field))
         if "$ref" in inner:
-            dots = f"{path}.{name}".removeprefix(".")
-            yield from _paths(schema, inner["$ref"], f"{dots}[]" if "items" in field else dots)
+            yield from _paths(schema, inner["$ref"], f"{path}.{name}".removeprefix(".") + suffix)
 
 
 def _section(pointer: str, schema: JsonObject, path: str) -> Section:

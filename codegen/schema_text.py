@@ -35,7 +35,8 @@ def _kind_text(kind: str, schema: JsonObject) -> str:
     if kind == "array":
         return f"list of {type_text(schema.get('items', {}))}{unit}"
     if kind == "object" and "properties" not in schema:
-        return "map"
+        values = schema.get("additionalProperties")
+        return f"map of {type_text(values)}" if isinstance(values, dict) and "$ref" in values else "map"
     return f"{kind}{unit}"
 
 

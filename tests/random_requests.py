@@ -232,7 +232,7 @@ def _lacks_grammar(request: dict[str, Any]) -> bool:
 
 
 LACKING: Final = (_lacks_tools, _lacks_grammar)
-"""Features that this server does not have (reading C19)."""
+"""Features that this server and the tiny model it serves do not have (reading C19): its template knows no tools."""
 
 
 class Verdict:

@@ -16,7 +16,7 @@ DEFINITIONS = "$defs"
 _CARRIED = {
     *("type", "properties", "required", "items", "$ref", "enum", "const", "default", "description"),
     *("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"),
-    *("minLength", "maxLength", "pattern", "minItems", "maxItems"),
+    *("minLength", "maxLength", "pattern", "minItems", "maxItems", "additionalProperties"),
 }
 _ROOT_ONLY = {"$schema", "$id", "title", DEFINITIONS}
 
@@ -64,6 +64,8 @@ def _check_field(data: JsonObject, field: JsonObject, pointer: str, extensions: 
         yield Diagnostic(pointer, "description", "a key says what it is for")
     if "items" in field:
         yield from _check_keywords(field["items"], join(pointer, "items"), extensions)
+    if "$ref" not in (values := field.get("additionalProperties", {"$ref": ""})):
+        yield Diagnostic(join(pointer, "additionalProperties"), "A1", f"values of a map are a definition, not {values}")
     if "default" in field:
         schema = {key: value for key, value in field.items() if key != "default"}
         root = {**schema, DEFINITIONS: data.get(DEFINITIONS, {})}

@@ -86,6 +86,7 @@ ANSWERED: dict[str, tuple[dict[str, Any], str, str]] = {
     "special tokens null": ({"messages": [USER], "skip_special_tokens": None}, "1 2 3 4 5", "stop"),
     "the end ignored": ({"messages": [USER], "ignore_eos": True, "max_tokens": 7}, "1 2 3 4 51 2", "length"),
     "tools not to be called": ({"messages": [USER], "tools": [TOOL], "tool_choice": "none"}, "1 2 3 4 5", "stop"),
+    "tools that are not called": ({"messages": [USER], "tools": [TOOL]}, "1 2 3 4 5", "stop"),
     "usage asked for": ({"messages": [USER], "stream_options": {"include_usage": True}}, "1 2 3 4 5", "stop"),
     "top_k switched off": ({"messages": [USER], "top_k": -1, "seed": 2**64 - 1}, "1 2 3 4 5", "stop"),
 }  # fmt: skip
@@ -114,8 +115,11 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "no messages": ({"messages": []}, "messages"),
     "a tool result for no call": ({"messages": [{"role": "tool", "content": "x"}]}, "messages[0].tool_call_id"),
     "empty system prompt": ({"messages": [{"role": "system", "content": ""}, USER]}, "messages[0].content"),
-    "tools": ({"tools": [TOOL]}, "tools"),
-    "a required call": ({"tools": [TOOL], "tool_choice": "required"}, "tools"),
+    "a required call": ({"tools": [TOOL], "tool_choice": "required"}, "tool_choice"),
+    "a strict tool": (
+        {"tools": [{**TOOL, "function": {**TOOL["function"], "strict": True}}]},
+        "tools[0].function.strict",
+    ),
     "a JSON answer": ({"response_format": {"type": "json_object"}}, "response_format.type"),
     "a null stop token": ({"stop_token_ids": [1, None]}, "stop_token_ids[1]"),
     "a seed beyond 64 bits": ({"seed": 2**64}, "seed"),
@@ -143,7 +147,7 @@ async def test_refused(client: httpx2.AsyncClient, name: str, *, stream: bool) -
         ({"n": 2, "temperature": 0, "messages": [{"role": "user", "content": ""}]}, "messages[0].content"),
         ({"n": 2, "temperature": 0}, "n above 1 needs"),
         ({"n": 2, "tools": [TOOL]}, "n above 1 cannot"),
-        ({"tools": [TOOL]}, "tools: calling"),
+        ({"tools": [TOOL], "tool_choice": "required"}, "tool_choice: enforcing"),
     ],
 )
 async def test_which_of_several_faults_is_told(client: httpx2.AsyncClient, fields: dict[str, Any], field: str) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from mindserve.api._generated.models import ChatCompletionRequest, TextPart
+from mindserve.api._generated.models import ChatCompletionRequest, NamedToolChoice, TextPart
 from mindserve.api.presence import filled, given
+from mindserve.chat.parsing.steps import Family
 from mindserve.config.settings import ServeSettings
 from mindserve.errors import RefusalKind, RequestRefused, shown
 from mindserve_engine.types import Capability, EngineInfo
@@ -24,9 +25,12 @@ def check_model(request: ChatCompletionRequest, settings: ServeSettings) -> None
         )
 
 
-def check_capabilities(request: ChatCompletionRequest, settings: ServeSettings, info: EngineInfo) -> None:
-    """Raise ``RequestRefused`` naming the first field that asks for what is not there."""
-    for wish in _wishes(request, settings):
+def check_capabilities(
+    request: ChatCompletionRequest, settings: ServeSettings, info: EngineInfo, *, family: Family | None
+) -> None:
+    """Raise ``RequestRefused`` naming the first field that asks for what is not there. ``family``: how the model writes
+    tool calls; None, it writes none."""
+    for wish in _wishes(request, settings, family):
         if wish.needs in CARRIED and wish.needs in info.capabilities:
             continue
         got = "" if wish.value is None else f", got {shown(wish.value)}"
@@ -47,7 +51,7 @@ class _Wish(NamedTuple):
     """None: the feature is the server's own, and it has it not."""
 
 
-def _wishes(request: ChatCompletionRequest, settings: ServeSettings) -> Iterator[_Wish]:
+def _wishes(request: ChatCompletionRequest, settings: ServeSettings, family: Family | None) -> Iterator[_Wish]:
     if request.model in settings.lora_names:
         yield _Wish("model", request.model, "a LoRA adapter", Capability.LORA)
     yield from _media(request)
@@ -57,10 +61,22 @@ def _wishes(request: ChatCompletionRequest, settings: ServeSettings) -> Iterator
     if given(request.top_logprobs) is not None and request.logprobs is not False:
         yield _Wish("top_logprobs", request.top_logprobs, "reporting log-probabilities", Capability.LOGPROBS)
     if filled(request.tools) and request.tool_choice != "none":
-        yield _Wish("tools", None, "calling tools", None)
+        yield from _calls(request, family)
     wanted = given(request.response_format)
     if wanted is not None and wanted.type != "text":
         yield _Wish("response_format.type", wanted.type, "constrained output", Capability.GRAMMAR)
+
+
+def _calls(request: ChatCompletionRequest, family: Family | None) -> Iterator[_Wish]:
+    if family is None:
+        yield _Wish("tools", None, "calling tools with this model", None)
+    choice = request.tool_choice
+    if choice == "required" or isinstance(choice, NamedToolChoice):
+        value = choice if isinstance(choice, str) else choice.function.name
+        yield _Wish("tool_choice", value, "enforcing a call of the tools", Capability.GRAMMAR)
+    for i, tool in enumerate(given(request.tools) or ()):
+        if tool.function.strict is True:
+            yield _Wish(f"tools[{i}].function.strict", True, "constrained output", Capability.GRAMMAR)
 
 
 def _media(request: ChatCompletionRequest) -> Iterator[_Wish]:

@@ -17,6 +17,7 @@ from litestar.response.base import ASGIResponse
 from litestar.types import ASGIApp
 
 from mindserve.api._generated.models import ChatCompletionRequest
+from mindserve.api.answers import answer_format, sequence_answers
 from mindserve.api.assemble import Answer, AnswerHead
 from mindserve.api.body import read_body
 from mindserve.api.capabilities import check_capabilities, check_model
@@ -32,7 +33,6 @@ from mindserve.api.lower import (
     TemplateInput,
     check_prompt_length,
     lower_request,
-    stop_strings,
     template_input,
 )
 from mindserve.api.observed import observed
@@ -42,19 +42,13 @@ from mindserve.api.run import Run
 from mindserve.api.sequences import sequence_wishes
 from mindserve.api.server import Server, server_of
 from mindserve.api.sse import EventStream, with_heartbeat
-from mindserve.chat.output import SequenceText
-from mindserve.chat.stop import StopStrings
 from mindserve.observe.request import RequestObservation
-from mindserve_engine.types import GenerationRequest
 
 INLINE_BODY_BYTES: Final = 32 * 1024
 """Longer bodies are decoded by a worker, so that the event loop is not held up."""
 
 SHORT_BODY_BYTES: Final = 1024 * 1024
 """Longer ones wait for the one worker of what is long."""
-
-INLINE_STOP_CHARACTERS: Final = 2048
-"""Likewise for compiling stop strings."""
 
 _ENCODER: Final = msgspec.json.Encoder()
 
@@ -100,7 +94,7 @@ async def _decode(body: bytes, server: Server) -> tuple[ChatCompletionRequest, T
         chat = decode_request(body, max_json_depth=settings.max_json_depth)
         check_model(chat, settings)
         check_request(chat, settings)
-        check_capabilities(chat, settings, server.engine.info)
+        check_capabilities(chat, settings, server.engine.info, family=answer_format(chat, server).family)
         return chat, template_input(chat)
 
     if len(body) <= INLINE_BODY_BYTES:
@@ -127,7 +121,12 @@ async def _admit(
     observation: RequestObservation,
 ) -> Run:
     """Hand the request to the engine."""
-    head = AnswerHead(id=next(server.completion_ids), created=int(in_flight.arrived_at), model=chat.model)
+    head = AnswerHead(
+        id=next(server.completion_ids),
+        created=int(in_flight.arrived_at),
+        model=chat.model,
+        call_ids=server.call_ids,
+    )
     lowered = lower_request(
         chat,
         settings=server.settings,
@@ -136,12 +135,13 @@ async def _admit(
         request_id=head.id,
         random_seed=server.random_seed,
     )
-    wishes = sequence_wishes(chat)
+    wishes, form = sequence_wishes(chat), answer_format(chat, server)
     answer = Answer(
         head,
-        await in_flight.run(_texts(chat, server, lowered)),
+        await in_flight.run(sequence_answers(chat, form, server, lowered)),
         logprobs=None if wishes.num_logprobs is None else LogprobWriter(server.tokenizer.table.pieces),
         ranked=wishes.ranked,
+        can_reason=form.has_reasoning,
     )
     with engine_errors():
         generation = await server.engine.admit(lowered)
@@ -155,22 +155,6 @@ async def _admit(
         answer=answer,
         dialect=server.dialect,
     )
-
-
-async def _texts(chat: ChatCompletionRequest, server: Server, lowered: GenerationRequest) -> list[SequenceText]:
-    """One per sequence; they share the compiled stop strings."""
-    stops = stop_strings(chat)
-    is_short = sum(map(len, stops)) <= INLINE_STOP_CHARACTERS
-    compiled = StopStrings(stops) if is_short else await server.prompts.run(lambda: StopStrings(stops))
-    return [
-        SequenceText(
-            server.tokenizer,
-            skip_special_tokens=given(chat.skip_special_tokens) is not False,
-            stops=compiled,
-            include_stop=given(chat.include_stop_str_in_output) is True,
-        )
-        for _ in range(lowered.num_sequences)
-    ]
 
 
 def _stream(run: Run, server: Server, resources: AsyncExitStack) -> EventStream:

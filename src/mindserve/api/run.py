@@ -8,6 +8,7 @@ from typing import Final
 
 import msgspec
 
+from mindserve.api._generated.models import ChatCompletionChunk
 from mindserve.api.assemble import Answer
 from mindserve.api.deadlines import Deadlines
 from mindserve.api.dialect import Dialect
@@ -68,13 +69,12 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
 
         One item per engine event that has something to show; what an event makes goes out in one write.
         """
-        chunks = self.dialect.chunks
-        yield b"".join(frame(piece) for chunk in self.answer.opening() for piece in chunks(chunk))
+        yield self._frames_of(self.answer.opening())
         try:
             async for event in self.events():
-                chunk = self.answer.chunk(event, full_text=full_text)
-                if chunk is not None:
-                    yield b"".join([frame(piece) for piece in chunks(chunk)])
+                chunks = self.answer.chunks(event, full_text=full_text)
+                if chunks:
+                    yield self._frames_of(chunks)
         except ClientGone:
             self.observation.end(Outcome.ABORTED)
             return
@@ -87,3 +87,6 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
             return
         yield DONE
         self.observation.end(Outcome.SUCCESS)
+
+    def _frames_of(self, chunks: list[ChatCompletionChunk]) -> bytes:
+        return b"".join([frame(piece) for chunk in chunks for piece in self.dialect.chunks(chunk)])

@@ -26,6 +26,10 @@ def _completion_ids() -> Iterator[str]:
     return (f"endpoint_common_{number}" for number in itertools.count())
 
 
+def _call_ids() -> Iterator[str]:
+    return (f"call_{secrets.token_hex(12)}" for _ in itertools.count())
+
+
 def _random_seed() -> int:
     return secrets.randbits(64)
 
@@ -44,6 +48,7 @@ class Server:
     metrics: Metrics
     unix_time: Callable[[], float] = time.time
     completion_ids: Iterator[str] = field(default_factory=_completion_ids)
+    call_ids: Iterator[str] = field(default_factory=_call_ids)
     random_seed: Callable[[], int] = _random_seed
     started_at: int = field(default_factory=lambda: int(time.time()))
     last_words_s: float = LAST_WORDS_S

@@ -1,4 +1,4 @@
-"""From an engine's tokens to what the client reads of one sequence: text, and why it ended.
+"""From an engine's tokens to the text of one sequence, and why it ended.
 
 - An end-of-sequence token ends the text; it is shown only where special tokens are (``skip_special_tokens`` false).
 - A token of ``stop_token_ids`` ends the text and is not part of it, unless ``include_stop_str_in_output`` (document,
@@ -29,6 +29,8 @@ class TextDelta(msgspec.Struct, frozen=True, kw_only=True):
     """Set once, on the last delta of the sequence."""
     num_tokens: int = 0
     """How many of the event's tokens belong to the answer: all, or those up to the one that completed a stop string."""
+    cut: str = ""
+    """The stop string that ended the text, where it is not shown."""
 
 
 class SequenceText:
@@ -46,6 +48,7 @@ class SequenceText:
         self._detokenizer = Detokenizer(tokenizer, skip_special_tokens=skip_special_tokens)
         has_stops = bool(stops.stops if isinstance(stops, StopStrings) else stops)
         self._search = StopSearch(stops, include=include_stop) if has_stops else None
+        self._include_stop = include_stop
         self._shown_last = {
             FinishReason.EOS: not skip_special_tokens,
             FinishReason.STOP_TOKEN: include_stop,
@@ -74,18 +77,18 @@ class SequenceText:
             result = search.feed(self._detokenizer.feed((token_id,)))
             parts.append(result.text)
             if result.matched is not None:
-                return self._stop("".join(parts), num_tokens=position + 1)
+                return self._stop("".join(parts), result.matched, num_tokens=position + 1)
         if finish is None:
             return TextDelta(text="".join(parts), num_tokens=num_tokens)
         result = search.feed(self._detokenizer.finish())
         parts.append(result.text)
         if result.matched is not None:
-            return self._stop("".join(parts), num_tokens=num_tokens)
+            return self._stop("".join(parts), result.matched, num_tokens=num_tokens)
         return self._end("".join(parts) + search.finish(), finish, num_tokens=num_tokens)
 
-    def _stop(self, text: str, *, num_tokens: int) -> TextDelta:
+    def _stop(self, text: str, matched: str, *, num_tokens: int) -> TextDelta:
         self._done = True
-        return TextDelta(text=text, finish="stop", num_tokens=num_tokens)
+        return TextDelta(text=text, finish="stop", num_tokens=num_tokens, cut="" if self._include_stop else matched)
 
     def _end(self, text: str, finish: FinishReason, *, num_tokens: int) -> TextDelta:
         self._done = True

@@ -66,6 +66,7 @@ class ChatTemplate:
 
     def __init__(self, source: str, *, control: ControlTokens, variables: dict[str, str]) -> None:
         """``variables``: the tokenizer's named tokens (``bos_token``, ...). Raises ``jinja2.TemplateError``."""
+        self.source = source
         environment: Any = _cached_compile_jinja_template(source).environment  # transformers' sandbox, ours alone
         environment.check_deadline = self._check_deadline
         self._clock = threading.local()

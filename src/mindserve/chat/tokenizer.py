@@ -18,6 +18,7 @@ from transformers import PreTrainedTokenizerFast
 
 from mindserve.chat.control_tokens import ControlTokens, MarkedEncoder, control_literals
 from mindserve.chat.conversation import to_conversation
+from mindserve.chat.detokenize import TokenSource
 from mindserve.chat.dropped import refuse_dropped
 from mindserve.chat.gguf_tokenizer import load_gguf_tokenizer
 from mindserve.chat.template import ChatTemplate, Message, TemplateFailed, TemplateLimit, TemplateTimeout, Tool
@@ -27,6 +28,8 @@ from mindserve_engine.types import Vocabulary
 
 DEFAULT_TIMEOUT_S: Final = 60.0
 RETRY_AFTER_TIMEOUT_S: Final = 5
+_MAX_OPENING_TOKENS: Final = 16
+"""Tokens at the end of a prompt that may spell the opening of a chain of thought and the white space behind it."""
 _MAX_LOCATED: Final = 64
 """The message that a template objects to is looked for among this many."""
 _LOCATING_S: Final = 1.0
@@ -50,6 +53,7 @@ class ChatTokenizer:
         self._templates = {
             name: ChatTemplate(source, control=control, variables=named) for name, source in templates.items()
         }
+        self._showing: dict[frozenset[str], TokenSource] = {}
 
     @property
     def vocab_size(self) -> int:
@@ -63,6 +67,27 @@ class ChatTokenizer:
     def vocabulary(self, eos_token_ids: tuple[int, ...]) -> Vocabulary:
         """What an engine needs to follow grammars."""
         return Vocabulary(self.table.pieces, sorted(self.table.special_ids), eos_token_ids, self.backend.to_str())
+
+    def template_source(self, *, with_tools: bool) -> str:
+        """The template that a request with or without tools is rendered by."""
+        return self._template(with_tools=with_tools).source
+
+    def opens_reasoning(self, prompt_token_ids: list[int]) -> bool:
+        """Whether the prompt ends inside a chain of thought: with ``<think>``, and nothing but white space behind."""
+        tail = b"".join(map(self.token_bytes, prompt_token_ids[-_MAX_OPENING_TOKENS:]))
+        return tail.rstrip().endswith(b"<think>")
+
+    def showing(self, marks: frozenset[str]) -> TokenSource:
+        """This vocabulary with the special tokens among ``marks`` as text, however special tokens are shown."""
+        hidden = {token_id for token_id in self.table.special_ids if self.table.pieces[token_id].decode() in marks}
+        if not hidden:
+            return self
+        if marks not in self._showing:
+            self._showing[marks] = _Showing(self.table.with_text(hidden), self.backend)
+        return self._showing[marks]
+
+    def _template(self, *, with_tools: bool) -> ChatTemplate:
+        return self._templates.get("tool_use" if with_tools else "default", self._templates["default"])
 
     def render_chat(
         self,
@@ -79,7 +104,7 @@ class ChatTokenizer:
         the number of tokens, raises. Time runs out between steps only, tokenising is not interrupted.
         """
         deadline = time.monotonic() + timeout_s
-        template = self._templates.get("tool_use" if tools else "default", self._templates["default"])
+        template = self._template(with_tools=bool(tools))
         prompt = _Prompt(
             template,
             to_conversation(
@@ -98,6 +123,13 @@ class ChatTokenizer:
                 template, prompt.messages, prompt.tools, prompt.template_kwargs, rendered=text, deadline=deadline
             )
         return ids
+
+
+class _Showing(NamedTuple):
+    """A ``TokenSource`` of a changed table."""
+
+    table: TokenTable
+    backend: Any
 
 
 class _Prompt(NamedTuple):

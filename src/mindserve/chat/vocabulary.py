@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import enum
 import re
+from collections.abc import Set
 from typing import Any, Final
 
 import msgspec
@@ -48,6 +49,13 @@ class TokenTable(msgspec.Struct, frozen=True, kw_only=True):
     special_ids: frozenset[int]
     known_ids: frozenset[int] | None
     """Ids the tokenizer has, where there are gaps; ``None``: all of them."""
+
+    def with_text(self, token_ids: Set[int]) -> TokenTable:
+        """The same with these special tokens as text."""
+        plain_pieces = list(self.plain_pieces)
+        for token_id in token_ids:
+            plain_pieces[token_id] = self.pieces[token_id]
+        return msgspec.structs.replace(self, plain_pieces=plain_pieces, special_ids=self.special_ids - token_ids)
 
 
 def byte_alphabet() -> dict[str, int]:

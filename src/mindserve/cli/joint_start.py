@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 
 from mindserve.cli.ending import in_daemon_thread
 from mindserve.cli.engine_options import EngineChoice
 from mindserve.cli.late_tokenizer import LateTokenizer
 from mindserve.cli.tokenizers import load_engine_tokenizer
+from mindserve.config.settings import ModelTypeSettings
 from mindserve_engine.interface import Engine, Generation
 from mindserve_engine.types import (
     Capability,
@@ -23,7 +25,15 @@ from mindserve_engine.types import (
 class JointEngine:
     """Implements ``interface.Engine`` over another engine; not ready before the tokenizer is."""
 
-    def __init__(self, engine: Engine, tokenizer: LateTokenizer, choice: EngineChoice) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        tokenizer: LateTokenizer,
+        choice: EngineChoice,
+        model_types: Mapping[str, ModelTypeSettings],
+    ) -> None:
+        """``model_types``: see ``load_engine_tokenizer``."""
+        self._model_types = model_types
         self._engine = engine
         self._tokenizer = tokenizer
         self._choice = choice
@@ -31,7 +41,7 @@ class JointEngine:
     async def start(self) -> None:
         """Raises ``EngineError`` or ``StartupError``, whichever part fails first."""
         loading = asyncio.create_task(
-            in_daemon_thread(lambda: load_engine_tokenizer(self._choice), name="load-tokenizer")
+            in_daemon_thread(lambda: load_engine_tokenizer(self._choice, self._model_types), name="load-tokenizer")
         )
         starting = asyncio.create_task(self._engine.start())
         try:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 import shlex
+from collections.abc import Iterator
 from typing import Final
 
+from mindserve.chat.parsing.formats import PARSERS
 from mindserve.cli.planes import Plane
-from mindserve.config.settings import ServeSettings
+from mindserve.config.model_types import settings_of_type
+from mindserve.config.settings import ModelTypeSettings, ServeSettings
+from mindserve.errors import shown
 from mindserve_engine.types import EngineInfo
 
 _NO_DEVICE: Final = "none"
@@ -24,9 +28,20 @@ def ready_lines(planes: tuple[Plane, ...], settings: ServeSettings, info: Engine
         f"ready: {business.url}",
         f"model: {settings.model_name} ({', '.join(fact for fact in facts if fact)})",
         *(f"health and metrics also at {plane.url}" for plane in others),
+        *_type_notes(settings, info.model_type),
         "try it:",
         curl_line(business, settings.model_name),
     ]
+
+
+def _type_notes(settings: ServeSettings, model_type: str) -> Iterator[str]:
+    """What is set for types of models and has no effect on the one that is served."""
+    served = settings_of_type(settings.model_types, model_type)
+    if settings.model_types and served == ModelTypeSettings():
+        yield f"note: models: {', '.join(settings.model_types)}: nothing is set for the served type, {model_type}"
+    parser = served.tool_call_parser
+    if parser is not None and parser not in PARSERS:
+        yield f"note: tool_call_parser: {shown(parser)} is none of {', '.join(PARSERS)}; the model's own way is used"
 
 
 def curl_line(plane: Plane, model_name: str) -> str:

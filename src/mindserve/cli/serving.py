@@ -47,7 +47,7 @@ async def run_server(plan: ServingPlan, console: Console) -> int:
     """
     signals = StopSignals()
     tokenizer = LateTokenizer()
-    engine = JointEngine(_create_engine(plan.engine), tokenizer, plan.engine)
+    engine = JointEngine(_create_engine(plan.engine), tokenizer, plan.engine, plan.settings.model_types)
     app = create_app(engine=engine, tokenizer=tokenizer.as_tokenizer(), settings=plan.settings)
     servers = plane_servers(plan.planes, app, plan.settings)
     serving = [

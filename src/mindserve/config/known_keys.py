@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator
-from typing import Any, Final, get_args
+from typing import Any, Final, get_args, get_origin
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
@@ -58,19 +58,27 @@ def _known(raw: dict[str, object], model: type[BaseModel], path: str) -> Iterato
 def _inner(
     raw: dict[str, object], fields: dict[str, FieldInfo], path: str
 ) -> Iterator[tuple[dict[str, object], type[BaseModel], str]]:
-    """The objects one level down that have a model of their own, alone or in a list."""
+    """The objects one level down that have a model of their own, alone, in a list or in a map."""
     for key, value in raw.items():
         model = _model_of(fields[key].annotation) if key in fields else None
         if model is None:
             continue
-        items: Any = value if isinstance(value, list) else [value]
-        for number, item in enumerate(items):
+        for place, item in _items(value, fields[key].annotation):
             if isinstance(item, dict):
-                yield item, model, f"{path}{key}[{number}]." if isinstance(value, list) else f"{path}{key}."
+                yield item, model, f"{path}{key}{place}."
+
+
+def _items(value: object, annotation: Any) -> Iterator[tuple[str, object]]:
+    if isinstance(value, list):
+        yield from ((f"[{number}]", item) for number, item in enumerate(value))
+    elif isinstance(value, dict) and get_origin(annotation) is dict:
+        yield from ((f".{name}", item) for name, item in value.items())
+    else:
+        yield "", value
 
 
 def _model_of(annotation: Any) -> type[BaseModel] | None:
-    """``Model`` itself, or the ``Model`` of ``list[Model]``."""
+    """``Model`` itself, or the ``Model`` of ``list[Model]`` and ``dict[str, Model]``."""
     for candidate in (annotation, *get_args(annotation)):
         if isinstance(candidate, type) and issubclass(candidate, BaseModel):
             return candidate

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from mindserve.config.load import LoadedConfig
+from mindserve.config.model_types import model_type_settings
 from mindserve.config.overrides import the_model
 from mindserve.config.paths import model_path
 from mindserve.config.settings import DEFAULT_MODEL_NAME, MIB, Dialect, LogSettings, ServeSettings
@@ -34,6 +35,7 @@ def serve_settings(loaded: LoadedConfig) -> ServeSettings:
         max_waiting=max_waiting(loaded),
         tokenizer_workers=backend.tokenizer_process_number,
         tokenizer_timeout_s=float(server.tokenizer_timeout),
+        model_types=model_type_settings(config, loaded.base),
         trust_remote_code=the_model(config).trust_remote_code,
     )
 

@@ -34,6 +34,11 @@ def adapter_path(module: LoraModule, base: Path) -> Path:
     return base / os.path.expanduser(module.path)  # noqa: PTH111
 
 
+def template_text(text: str, base: Path) -> str:
+    """A chat template as it is loaded: Jinja source, or the path of a ``.jinja`` file."""
+    return str(base / os.path.expanduser(text)) if text.endswith(".jinja") else text  # noqa: PTH111
+
+
 def model_path_problem(path: Path, backend_type: str) -> str | None:
     """Why nothing can be loaded from ``path``, as far as its outside tells."""
     try:

@@ -16,7 +16,7 @@ from mindserve.config._generated import Config
 from mindserve.config.faults import Fault
 from mindserve.config.listen import TlsFiles, listen_addresses
 from mindserve.config.overrides import the_model
-from mindserve.config.paths import adapter_path, file_problem, model_path, model_path_problem
+from mindserve.config.paths import adapter_path, file_problem, model_path, model_path_problem, template_text
 from mindserve.config.plugins import PluginParamsInvalid, plugin_types
 from mindserve.errors import shown
 
@@ -123,6 +123,13 @@ def _plugins(config: Config, base: Path) -> Iterator[Fault]:
         yield Fault(f"{_MODEL}.plugin_params", str(error))
 
 
+def _templates(config: Config, base: Path) -> Iterator[Fault]:
+    for name, settings in the_model(config).models.items():
+        text = settings.chat_template
+        if text is not None and text.endswith(".jinja") and (problem := file_problem(Path(template_text(text, base)))):
+            yield Fault(f"{_MODEL}.models.{name}.chat_template", problem)
+
+
 def _weights(config: Config, base: Path) -> Iterator[Fault]:
     model = the_model(config)
     path = model_path(config, base)
@@ -143,5 +150,6 @@ _RULES: Final = (
     _Rule(_adapters, (f"{_DEPLOY}.LoraModules", f"{_MODEL}.backendType")),
     _Rule(_memory, (f"{_MODEL}.npuMemSize",)),
     _Rule(_plugins, (f"{_MODEL}.plugin_params",)),
+    _Rule(_templates, (f"{_MODEL}.models",)),
     _Rule(_weights, (WEIGHTS_PATH, f"{_MODEL}.backendType")),
 )

@@ -73,6 +73,7 @@ _TYPES: Final = {
     "bool_type": "true or false",
     "list_type": "a list",
     "model_type": "an object",
+    "dict_type": "an object",
 }
 
 

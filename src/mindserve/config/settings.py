@@ -7,6 +7,7 @@ are those of an empty ``config.json``. MindIE's key stands in brackets where the
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
@@ -31,6 +32,17 @@ class LogSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Least level, as the standard library names it [dynamicLogLevel]."""
     requests: bool = True
     """One line per finished request [accessLogEnabled]."""
+
+
+class ModelTypeSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What the operator says of one type of model; ``None``: what the model's own files say [models.<type>]."""
+
+    enable_reasoning: bool | None = None
+    """Whether the chain of thought is told from the answer [enable_reasoning]."""
+    tool_call_parser: str | None = None
+    """How tool calls are written [tool_call_options.tool_call_parser]."""
+    chat_template: str | None = None
+    """Jinja source, or the path of a ``.jinja`` file [chat_template]."""
 
 
 class ServeSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,5 +88,7 @@ class ServeSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Workers that render and tokenise prompts [tokenizerProcessNumber]."""
     tokenizer_timeout_s: float = 60.0
     """Time limit of rendering and tokenising one prompt [tokenizerTimeout]."""
+    model_types: Mapping[str, ModelTypeSettings] = {}
+    """Settings by model type, as the file spells it [models]; see ``config.model_types``."""
     trust_remote_code: bool = False
     """The tokenizer may run code that came with the model [trustRemoteCode]."""

@@ -10,6 +10,7 @@ from mindserve_engine.admission import check_request
 from mindserve_engine.interface import Engine, EngineError, EngineUnavailable, QueueFull, RequestInvalid
 from mindserve_engine.options import EngineOptions
 from mindserve_engine.scripted.generation import ScriptedGeneration
+from mindserve_engine.scripted.model import MODEL_TYPE
 from mindserve_engine.scripted.plan import make_plan
 from mindserve_engine.scripted.script import Reply, Script, load_script
 from mindserve_engine.scripted.vocabulary import Vocabulary
@@ -157,7 +158,7 @@ class ScriptedEngine:
 def _engine_info(script: Script, vocabulary: Vocabulary, options: EngineOptions) -> EngineInfo:
     max_context = min(options.max_context or script.max_context, script.max_context)
     return EngineInfo(
-        model_type="scripted",
+        model_type=MODEL_TYPE,
         vocab_size=len(vocabulary),
         max_context=max_context,
         max_prompt_tokens=min(options.max_prompt_tokens or max_context - 1, max_context - 1),

@@ -9,10 +9,13 @@ from typing import Any, Final
 from mindserve_engine.scripted.script import Script, load_script
 from mindserve_engine.scripted.vocabulary import SPECIAL_TOKENS, TURN_END, Vocabulary
 
+MODEL_TYPE: Final = "scripted"
+
 CHAT_TEMPLATE: Final = (
     "{% if tools %}<|im_start|>tools\n{{ tools | tojson }}<|im_end|>\n{% endif %}"
     "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}"
-    "{% if message.tool_calls %}{{ message.tool_calls | tojson }}{% endif %}<|im_end|>\n{% endfor %}"
+    "{% for call in message.tool_calls or [] %}<tool_call>{{ call.function | tojson }}</tool_call>{% endfor %}"
+    "<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
 

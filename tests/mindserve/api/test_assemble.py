@@ -9,12 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mindserve.api._generated.models import ChatCompletionChunk
 from mindserve.api.assemble import Answer, AnswerHead, whole_ms
+from mindserve.chat.answer import SequenceAnswer
 from mindserve.chat.output import SequenceText
 from mindserve.chat.tokenizer import ChatTokenizer
 from mindserve_engine.types import FinishReason, SequenceEvent, TokenTiming
 
-HEAD = AnswerHead(id="endpoint_common_5", created=17, model="m")
+HEAD = AnswerHead(id="endpoint_common_5", created=17, model="m", call_ids=iter(()))
 
 
 def event(
@@ -26,7 +28,14 @@ def event(
 
 
 def answer_of(tokenizer: ChatTokenizer, *, num_sequences: int = 1, **options: Any) -> Answer:
-    return Answer(HEAD, [SequenceText(tokenizer, **options) for _ in range(num_sequences)])
+    return Answer(HEAD, [SequenceAnswer(SequenceText(tokenizer, **options)) for _ in range(num_sequences)])
+
+
+def chunk_of(answer: Answer, one: SequenceEvent, *, full_text: bool = False) -> ChatCompletionChunk | None:
+    """The one chunk that plain text makes."""
+    chunks = answer.chunks(one, full_text=full_text)
+    assert len(chunks) <= 1
+    return chunks[0] if chunks else None
 
 
 def plain(body: msgspec.Struct | None) -> Any:
@@ -49,8 +58,8 @@ def test_key_order_of_a_body(tokenizer: ChatTokenizer) -> None:
 
 def test_key_order_of_chunks(tokenizer: ChatTokenizer) -> None:
     answer = answer_of(tokenizer)
-    first = plain(answer.chunk(event(b"a"), full_text=True))
-    last = plain(answer.chunk(event(b"b", FinishReason.LENGTH), full_text=True))
+    first = plain(chunk_of(answer, event(b"a"), full_text=True))
+    last = plain(chunk_of(answer, event(b"b", FinishReason.LENGTH), full_text=True))
     assert list(first) == ["id", "object", "created", "model", "choices"]
     assert list(last) == ["id", "object", "created", "model", "full_text", "usage", "choices"]
     assert list(last["choices"][0]) == ["index", "delta", "logprobs", "finish_reason"]
@@ -76,31 +85,31 @@ def test_finish_reasons(tokenizer: ChatTokenizer, finish: FinishReason, reason: 
 
 def test_text_held_back_makes_no_chunk_and_is_flushed_with_the_finish(tokenizer: ChatTokenizer) -> None:
     answer = answer_of(tokenizer, stops=["XYZ"])
-    assert answer.chunk(event(b"X"), full_text=False) is None
-    assert answer.chunk(event(b"Y"), full_text=False) is None
-    last = answer.chunk(event(b"!", FinishReason.LENGTH), full_text=False)
+    assert chunk_of(answer, event(b"X")) is None
+    assert chunk_of(answer, event(b"Y")) is None
+    last = chunk_of(answer, event(b"!", FinishReason.LENGTH))
     assert last is not None
     assert last.choices[0].delta.content == "XY!"
 
 
 def test_a_stop_string_ends_the_answer_and_what_follows_is_not_counted(tokenizer: ChatTokenizer) -> None:
     answer = answer_of(tokenizer, stops=["DE"])
-    chunk = answer.chunk(event(b"ABCDEFG"), full_text=False)
+    chunk = chunk_of(answer, event(b"ABCDEFG"))
     assert chunk is not None
     assert chunk.choices[0].delta.content == "ABC"
     assert chunk.choices[0].finish_reason == "stop"
     assert plain(chunk)["usage"]["completion_tokens"] == 5
     assert len(plain(chunk)["usage"]["batch_size"]) == 5
     assert answer.is_complete
-    assert answer.chunk(event(b"H"), full_text=False) is None
-    assert answer.feed(event(b"H")) == ""
+    assert chunk_of(answer, event(b"H")) is None
+    assert answer.feed(event(b"H")) == []
 
 
 def test_several_sequences(tokenizer: ChatTokenizer) -> None:
     """Sums in the body, arrays of the longest; each sequence's own figures in its last chunk."""
     answer = answer_of(tokenizer, num_sequences=2)
     assert [chunk.choices[0].index for chunk in answer.opening()] == [0, 1]
-    short = answer.chunk(event(b"ab", FinishReason.EOS, index=1, step_ms=7), full_text=False)
+    short = chunk_of(answer, event(b"ab", FinishReason.EOS, index=1, step_ms=7))
     assert plain(short)["usage"]["completion_tokens"] == 2
     assert not answer.is_complete
     answer.feed(event(b"cde", FinishReason.LENGTH, index=0, step_ms=5))
@@ -127,7 +136,7 @@ def test_deltas_joined_are_the_content(tokenizer: ChatTokenizer, text: str, cuts
     chunks = []
     for number, piece in enumerate(pieces):
         finish = FinishReason.LENGTH if number == len(pieces) - 1 else None
-        chunks.append(streamed.chunk(event(piece, finish), full_text=False))
+        chunks.append(chunk_of(streamed, event(piece, finish)))
     whole.feed(event(data, FinishReason.LENGTH))
     made = [chunk for chunk in chunks if chunk is not None]
     content = whole.completion().choices[0].message.content

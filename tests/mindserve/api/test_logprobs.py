@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 
 from mindserve.api.assemble import Answer, AnswerHead
 from mindserve.api.logprobs import LogprobWriter
+from mindserve.chat.answer import SequenceAnswer
 from mindserve.chat.output import SequenceText
 from mindserve.chat.tokenizer import ChatTokenizer
 from mindserve_engine.types import FinishReason, SequenceEvent, TokenLogprobs, TokenTiming
 
-HEAD = AnswerHead(id="endpoint_common_5", created=17, model="m")
+HEAD = AnswerHead(id="endpoint_common_5", created=17, model="m", call_ids=iter(()))
 
 
 def event(
@@ -29,7 +30,7 @@ def event(
 
 
 def answer_of(tokenizer: ChatTokenizer, num_sequences: int = 1, *, ranked: bool = False, **options: Any) -> Answer:
-    texts = [SequenceText(tokenizer, **options) for _ in range(num_sequences)]
+    texts = [SequenceAnswer(SequenceText(tokenizer, **options)) for _ in range(num_sequences)]
     return Answer(HEAD, texts, logprobs=LogprobWriter(tokenizer.table.pieces), ranked=ranked)
 
 
@@ -110,11 +111,11 @@ def test_streams_lose_no_entry(tokenizer: ChatTokenizer, text: str, cuts: list[i
         tokens = tokens[size:]
     events = [event(piece) for piece in pieces[:-1]] + [event(pieces[-1], FinishReason.LENGTH)]
     streamed, whole = answer_of(tokenizer, stops=["XYZ", "Zé"]), answer_of(tokenizer, stops=["XYZ", "Zé"])
-    chunks = [streamed.chunk(one, full_text=False) for one in events]
+    chunks = [chunk for one in events for chunk in streamed.chunks(one, full_text=False)]
     for one in events:
         whole.feed(one)
     choice = plain(whole.completion())["choices"][0]
-    entries = [entry for chunk in chunks if chunk for entry in plain(chunk)["choices"][0]["logprobs"]["content"]]
+    entries = [entry for chunk in chunks for entry in plain(chunk)["choices"][0]["logprobs"]["content"]]
     assert entries == choice["logprobs"]["content"]
     assert spelled(entries).decode("utf-8", "replace").startswith(choice["message"]["content"])
     assert len(entries) == plain(whole.completion())["usage"]["completion_tokens"]

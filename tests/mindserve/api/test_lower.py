@@ -16,12 +16,16 @@ from mindserve.api.lower import (
     stop_strings,
     template_input,
 )
+from mindserve.chat.parsing.families.hermes import HERMES
 from mindserve.config.settings import ServeSettings
 from mindserve.errors import RefusalKind, RequestRefused
 from mindserve_engine.types import SEED_MAX, Capability, EngineInfo, GenerationRequest, SamplingParams
 from tests.serving import chat_body
 
 TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "x": [1.5]}}}
+
+STRICT_TOOL = {"type": "function", "function": {"name": "g", "strict": True}}
+NAMED = {"type": "function", "function": {"name": "f"}}
 
 
 def decoded(**fields: Any) -> Any:
@@ -197,7 +201,7 @@ def test_features_that_are_not_there_are_refused(info: EngineInfo, fields: dict[
     request = decoded(**fields)
     check_model(request, settings)
     with pytest.raises(RequestRefused) as refused:
-        check_capabilities(request, settings, info)
+        check_capabilities(request, settings, info, family=None)
     assert refused.value.field == field
     assert field in refused.value.message
 
@@ -212,7 +216,7 @@ def test_features_that_are_not_there_are_refused(info: EngineInfo, fields: dict[
     ],
 )
 def test_what_every_engine_does(info: EngineInfo, fields: dict[str, Any]) -> None:
-    check_capabilities(decoded(**fields), ServeSettings(model_name="m"), info)
+    check_capabilities(decoded(**fields), ServeSettings(model_name="m"), info, family=None)
 
 
 @pytest.mark.parametrize(("fields", "needs"), [
@@ -221,6 +225,9 @@ def test_what_every_engine_does(info: EngineInfo, fields: dict[str, Any]) -> Non
     ({"logprobs": True}, Capability.LOGPROBS),
     ({"top_logprobs": 1}, Capability.LOGPROBS),
     ({"response_format": {"type": "json_object"}}, Capability.GRAMMAR),
+    ({"tools": [TOOL], "tool_choice": "required"}, Capability.GRAMMAR),
+    ({"tools": [TOOL], "tool_choice": NAMED}, Capability.GRAMMAR),
+    ({"tools": [TOOL, STRICT_TOOL]}, Capability.GRAMMAR),
     ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": "a.png"}]}]}, Capability.MEDIA),
     ({"model": "adapter"}, Capability.LORA),
 ])  # fmt: skip
@@ -232,16 +239,36 @@ def test_the_engine_is_asked_about_what_the_server_carries(
     unable = msgspec.structs.replace(info, capabilities=frozenset(Capability) - {needs})
     if needs not in CARRIED:  # an able engine is no help to a server that cannot tell it what is wanted
         with pytest.raises(RequestRefused):
-            check_capabilities(decoded(**fields), settings, able)
+            check_capabilities(decoded(**fields), settings, able, family=HERMES)
     monkeypatch.setattr(capabilities, "CARRIED", frozenset({needs}))
-    check_capabilities(decoded(**fields), settings, able)
+    check_capabilities(decoded(**fields), settings, able, family=HERMES)
     with pytest.raises(RequestRefused, match="not available"):
-        check_capabilities(decoded(**fields), settings, unable)
+        check_capabilities(decoded(**fields), settings, unable, family=HERMES)
+
+
+@pytest.mark.parametrize(
+    ("fields", "field"),
+    [
+        ({"tools": [TOOL], "tool_choice": "required"}, "tool_choice"),
+        ({"tools": [TOOL], "tool_choice": NAMED}, "tool_choice"),
+        ({"tools": [TOOL, STRICT_TOOL]}, "tools[1].function.strict"),
+    ],
+)
+def test_calls_are_not_forced_without_constrained_decoding(
+    info: EngineInfo, fields: dict[str, Any], field: str
+) -> None:
+    with pytest.raises(RequestRefused) as refused:
+        check_capabilities(decoded(**fields), ServeSettings(model_name="m"), info, family=HERMES)
+    assert refused.value.field == field
+
+
+def test_tools_need_a_model_whose_way_of_calling_is_known(info: EngineInfo) -> None:
+    check_capabilities(decoded(tools=[TOOL]), ServeSettings(model_name="m"), info, family=HERMES)
 
 
 def test_an_engine_that_makes_several_sequences(info: EngineInfo) -> None:
     able = msgspec.structs.replace(info, capabilities=frozenset({Capability.PARALLEL_SAMPLING}))
-    check_capabilities(decoded(n=3), ServeSettings(model_name="m"), able)
+    check_capabilities(decoded(n=3), ServeSettings(model_name="m"), able, family=None)
     assert lowered(able, n=3).num_sequences == 3
 
 

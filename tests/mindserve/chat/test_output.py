@@ -60,7 +60,7 @@ def test_a_stop_string_cuts_the_text_and_later_tokens(tokenizer: ChatTokenizer, 
     last = next(size for size in range(len(ids)) if "END" in whole_text(tokenizer, ids[:size]))
     sequence = SequenceText(tokenizer, stops=["END"], include_stop=include)
     delta = sequence.feed(ids)
-    assert delta == TextDelta(text=shown, finish="stop", num_tokens=last)
+    assert delta == TextDelta(text=shown, finish="stop", num_tokens=last, cut="" if include else "END")
     assert sequence.feed(ids, FinishReason.LENGTH) == TextDelta(text="")
 
 
@@ -91,7 +91,7 @@ def test_a_flushed_half_character_can_complete_a_stop_string(tokenizer: ChatToke
     sequence = SequenceText(tokenizer, stops=["�"])
     ids = ids_of(tokenizer, "aꙮ")[:-1]
     delta = sequence.feed(ids, FinishReason.LENGTH)
-    assert delta == TextDelta(text="a", finish="stop", num_tokens=len(ids))
+    assert delta == TextDelta(text="a", finish="stop", num_tokens=len(ids), cut="�")
 
 
 def test_special_tokens_can_be_stop_strings_where_they_are_shown(tokenizer: ChatTokenizer) -> None:

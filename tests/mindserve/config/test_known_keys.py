@@ -25,6 +25,11 @@ from mindserve.config.known_keys import ignored_keys, unknown_keys
             "BackendConfig.ModelDeployConfig.ModelConfig[1].ModelName is not a key of config.json and has no effect: "
             "did you mean modelName?",
         ),
+        (
+            {"BackendConfig": {"ModelDeployConfig": {"ModelConfig": [{"models": {"qwen3": {"enable_reasonin": 1}}}]}}},
+            "BackendConfig.ModelDeployConfig.ModelConfig[0].models.qwen3.enable_reasonin is not a key of config.json "
+            "and has no effect: did you mean enable_reasoning?",
+        ),
         ({"zzzzzzzz": 1}, "zzzzzzzz is not a key of config.json and has no effect"),
         ({"a\nb": 1}, r'"a\nb" is not a key of config.json and has no effect'),
         ({"k" * 100_000: 1}, '"' + "k" * 63 + "… is not a key of config.json and has no effect"),

@@ -7,7 +7,7 @@ import pytest
 from mindserve.config.load import LoadedConfig, load_config
 from mindserve.config.lower import log_settings, serve_settings
 from mindserve.config.overrides import Overrides
-from mindserve.config.settings import MIB, Dialect, ServeSettings
+from mindserve.config.settings import MIB, Dialect, ModelTypeSettings, ServeSettings
 
 Load = Callable[..., LoadedConfig]
 
@@ -41,7 +41,9 @@ def test_every_key_of_the_front_end_arrives(load: Load, write_adapter: Callable[
             "maxSeqLen": 1000,
             "maxInputTokenLen": 900,
             "LoraModules": [{"name": "l1", "path": "p"}, {"name": "l2", "path": "p"}],
-            "ModelConfig": [{"modelName": "m", "trustRemoteCode": True}],
+            "ModelConfig": [
+                {"modelName": "m", "trustRemoteCode": True, "models": {"qwen3": {"enable_reasoning": True}}}
+            ],
         },
         "ScheduleConfig": {"maxIterTimes": 77},
     }
@@ -62,6 +64,7 @@ def test_every_key_of_the_front_end_arrives(load: Load, write_adapter: Callable[
         drain_timeout_s=6.0,
         keep_alive_s=5,
         heartbeat_s=15.0,
+        model_types={"qwen3": ModelTypeSettings(enable_reasoning=True)},
         max_connections=7,
         max_waiting=9,
         tokenizer_workers=2,

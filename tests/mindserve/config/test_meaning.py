@@ -28,6 +28,8 @@ SECTIONS: dict[str, tuple[str | int, ...]] = {
     "ModelDeployConfig": _DEPLOY,
     "LoraModule": (*_DEPLOY, "LoraModules", 0),
     "ModelConfig": (*_DEPLOY, "ModelConfig", 0),
+    "ModelTypeConfig": (*_DEPLOY, "ModelConfig", 0, "models", "llama"),
+    "ToolCallOptions": (*_DEPLOY, "ModelConfig", 0, "models", "llama", "tool_call_options"),
     "ScheduleConfig": ("BackendConfig", "ScheduleConfig"),
 }
 """Where each object of the schema stands in the file."""
@@ -41,6 +43,7 @@ VALUES: dict[str, Any] = {
     "plugin_params": "no object",
     "LoraModules": [],
     "ModelConfig": [],
+    "models": {},
 }
 """Other valid values than those of the full config, where the schema alone does not give one."""
 

@@ -151,6 +151,8 @@ _SECTIONS: dict[str, tuple[str, ...]] = {
     "BackendConfig": ("BackendConfig",),
     "ModelDeployConfig": ("BackendConfig", "ModelDeployConfig"),
     "ModelConfig": ("BackendConfig", "ModelDeployConfig", "ModelConfig"),
+    "ModelTypeConfig": ("BackendConfig", "ModelDeployConfig", "ModelConfig", "models", "qwen3"),
+    "ToolCallOptions": ("BackendConfig", "ModelDeployConfig", "ModelConfig", "models", "qwen3", "tool_call_options"),
     "ScheduleConfig": ("BackendConfig", "ScheduleConfig"),
 }
 """Where the objects of the schema stand in the file."""

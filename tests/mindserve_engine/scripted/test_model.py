@@ -65,7 +65,7 @@ def test_chat_template_renders_turns_tools_and_calls(folder: Path, vocabulary: V
     assert vocabulary.decode(ids) == (
         '<|im_start|>tools\n[{"type": "function", "function": {"name": "f"}}]<|im_end|>\n'
         "<|im_start|>user\nhi<|im_end|>\n"
-        '<|im_start|>assistant\n[{"function": {"name": "f"}}]<|im_end|>\n'
+        '<|im_start|>assistant\n<tool_call>{"name": "f"}</tool_call><|im_end|>\n'
         "<|im_start|>tool\n4<|im_end|>\n<|im_start|>assistant\n"
     )
     assert ids.count(vocabulary.turn_end_id) == 4

@@ -1,0 +1,74 @@
+"""What reads the tokens of a request's sequences: detokenizers, stop strings and parsers, set up for the request."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mindserve.api._generated.models import ChatCompletionRequest
+from mindserve.api.lower import stop_strings
+from mindserve.api.presence import filled, given
+from mindserve.api.server import Server
+from mindserve.chat.answer import SequenceAnswer
+from mindserve.chat.output import SequenceText
+from mindserve.chat.parsing.formats import AnswerFormat, choose_format
+from mindserve.chat.parsing.machine import AnswerParser, CallFormat
+from mindserve.chat.parsing.toolbox import Toolbox
+from mindserve.chat.stop import StopStrings
+from mindserve.config.model_types import settings_of_type
+from mindserve_engine.types import GenerationRequest
+
+INLINE_STOP_CHARACTERS: Final = 2048
+"""More are compiled by a worker, so that the event loop is not held up."""
+
+
+def calls_tools(request: ChatCompletionRequest) -> bool:
+    """Whether the model is told of tools and may call them."""
+    return filled(request.tools) and request.tool_choice != "none"
+
+
+def answer_format(request: ChatCompletionRequest, server: Server) -> AnswerFormat:
+    """How to read what the served model generates for ``request``."""
+    model_type = server.engine.info.model_type
+    operator = settings_of_type(server.settings.model_types, model_type)
+    return choose_format(
+        model_type,
+        server.tokenizer.template_source(with_tools=calls_tools(request)),
+        parser=operator.tool_call_parser,
+        enable_reasoning=operator.enable_reasoning,
+    )
+
+
+async def sequence_answers(
+    request: ChatCompletionRequest, form: AnswerFormat, server: Server, lowered: GenerationRequest
+) -> list[SequenceAnswer]:
+    """One per sequence; they share what is compiled of the request."""
+    stops = stop_strings(request)
+    is_short = sum(map(len, stops)) <= INLINE_STOP_CHARACTERS
+    compiled = StopStrings(stops) if is_short else await server.prompts.run(lambda: StopStrings(stops))
+    calls = CallFormat(form.family, _toolbox(request)) if form.family and calls_tools(request) else None
+    opens_reasoning = form.has_reasoning and server.tokenizer.opens_reasoning(lowered.prompt_token_ids)
+    has_reasoning = form.has_reasoning and (opens_reasoning or not _switches_thinking_off(request))
+    source = server.tokenizer.showing(form.marks) if calls or has_reasoning else server.tokenizer
+
+    def answer() -> SequenceAnswer:
+        text = SequenceText(
+            source,
+            skip_special_tokens=given(request.skip_special_tokens) is not False,
+            stops=compiled,
+            include_stop=given(request.include_stop_str_in_output) is True,
+        )
+        if calls is None and not has_reasoning:
+            return SequenceAnswer(text)
+        parser = AnswerParser(calls=calls, has_reasoning=has_reasoning, in_reasoning=opens_reasoning)
+        return SequenceAnswer(text, parser)
+
+    return [answer() for _ in range(lowered.num_sequences)]
+
+
+def _switches_thinking_off(request: ChatCompletionRequest) -> bool:
+    return (given(request.chat_template_kwargs) or {}).get("enable_thinking") is False
+
+
+def _toolbox(request: ChatCompletionRequest) -> Toolbox:
+    tools = given(request.tools) or []
+    return Toolbox((tool.function.name, given(tool.function.parameters) or {}) for tool in tools)

@@ -1,0 +1,61 @@
+"""ChatGLM3: the tool's name on a line of its own, then a Python call in a fence, or the arguments as JSON.
+
+pick_city
+ ```python
+tool_call(city='Oslo')
+```
+"""
+
+from __future__ import annotations
+
+import ast
+from typing import Any, Final
+
+from mindserve.chat.parsing.families.glm4 import line_call
+from mindserve.chat.parsing.json_calls import arguments_text, json_text
+from mindserve.chat.parsing.pieces import Call
+from mindserve.chat.parsing.steps import Captures, Deliver, Family, JsonObject, Literals, Text
+from mindserve.chat.parsing.toolbox import Toolbox
+
+MAX_PYTHON: Final = 65_536
+"""Characters of a Python call: reading it takes time on the event loop."""
+
+
+def _python_call(captures: Captures, tools: Toolbox) -> list[Call] | None:
+    arguments = _keyword_arguments(captures["python"][0])
+    if arguments is None:
+        return None
+    try:
+        text = json_text(arguments)
+    except (ValueError, TypeError, RecursionError):  # a set, a complex number, infinity
+        return None
+    # The client's JSON parser must take it: a text may hold half a surrogate pair.
+    return None if arguments_text(text) is None else [Call(captures["name"][0], text)]
+
+
+def _keyword_arguments(source: str) -> dict[str, Any] | None:
+    """The keyword arguments of ``tool_call(...)``, literals all; None for any other code."""
+    try:
+        call = ast.parse(source.strip(), mode="eval").body
+        if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or call.args:
+            return None
+        if call.func.id != "tool_call" or any(keyword.arg is None for keyword in call.keywords):
+            return None
+        return {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in call.keywords}
+    except (SyntaxError, ValueError, TypeError, MemoryError, RecursionError):
+        return None
+
+
+CHATGLM3: Final = Family(
+    name="chatglm3",
+    tool_line="form",
+    table={
+        "form": Literals(choices={"```python": "python", "```json": "fenced", "```": "python"}, otherwise="arguments"),
+        "python": Text(name="python", ends={"```": "deliver_python"}, limit=MAX_PYTHON, at_end="deliver_python"),
+        "deliver_python": Deliver(make=_python_call),
+        "fenced": JsonObject(name="arguments", next="close"),
+        "close": Literals(choices={"```": "deliver"}, at_end="deliver"),
+        "arguments": JsonObject(name="arguments", next="deliver"),
+        "deliver": Deliver(make=line_call),
+    },
+)

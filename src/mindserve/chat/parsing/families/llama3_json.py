@@ -1,0 +1,32 @@
+"""Llama 3.1 and later: the whole answer is one JSON object, or several with semicolons between.
+
+{"name": "pick_city", "parameters": {"city": "Oslo"}}
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mindserve.chat.parsing.json_calls import named_call
+from mindserve.chat.parsing.pieces import Call
+from mindserve.chat.parsing.steps import Captures, Deliver, Family, JsonObject, Literals
+from mindserve.chat.parsing.toolbox import Toolbox
+
+
+def _calls(captures: Captures, tools: Toolbox) -> list[Call] | None:
+    calls = [call for text in captures["call"] if (call := named_call(text, tools)) is not None]
+    return calls if len(calls) == len(captures["call"]) else None
+
+
+LLAMA3_JSON: Final = Family(
+    name="llama3_json",
+    at_start="start",
+    table={
+        "start": Literals(choices={"<|python_tag|>": "call"}, otherwise="call"),
+        "call": JsonObject(
+            name="call", next="end", first_keys=frozenset({"name", "parameters", "arguments", "type", "id"})
+        ),
+        "end": Literals(choices={";": "call"}, at_end="deliver"),
+        "deliver": Deliver(make=_calls),
+    },
+)

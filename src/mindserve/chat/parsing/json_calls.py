@@ -1,0 +1,56 @@
+"""Calls that models write as JSON."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+
+from mindserve.chat.parsing.pieces import Call
+from mindserve.chat.parsing.toolbox import Toolbox
+
+
+class _Written(msgspec.Struct):
+    """An object with a name and arguments; ``parameters`` is Llama's word for them."""
+
+    name: str
+    arguments: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    parameters: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+
+
+def named_call(text: str, tools: Toolbox) -> Call | None:
+    """The call in ``{"name": ..., "arguments": {...}}``; None when it is no such object or names no offered tool."""
+    try:
+        written = msgspec.json.decode(text, type=_Written)
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    raw = written.parameters if isinstance(written.arguments, msgspec.UnsetType) else written.arguments
+    return call_of(written.name, "" if isinstance(raw, msgspec.UnsetType) else bytes(raw).decode(), tools)
+
+
+def call_of(name: str, arguments: str, tools: Toolbox) -> Call | None:
+    """``arguments`` is JSON text: an object, a text that holds one, or nothing (``""``, null), which stands for {}."""
+    if name not in tools:
+        return None
+    text = arguments_text(arguments)
+    return None if text is None else Call(name, text)
+
+
+def arguments_text(written: str) -> str | None:
+    """The JSON text of the object that ``written`` holds, as it was written; None when there is none."""
+    try:
+        value: Any = msgspec.json.decode(written) if written.strip() else None
+        if isinstance(value, str):
+            written = value.strip()
+            value = msgspec.json.decode(written) if written else None
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    if value is None:
+        return "{}"
+    return written.strip() if isinstance(value, dict) else None
+
+
+def json_text(value: Any) -> str:
+    """JSON with other alphabets as they are. Raises ``ValueError`` or ``TypeError`` for what JSON has no words for."""
+    return json.dumps(value, ensure_ascii=False, allow_nan=False)

@@ -1,0 +1,97 @@
+"""Where calls open in text that arrives in pieces."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+from mindserve.chat.parsing.toolbox import Toolbox
+from mindserve.chat.stop import StopSearch, StopStrings
+
+_MAX_TRAILING_SPACE = 16
+
+
+class Found(NamedTuple):
+    """``before`` may be given out; ``mark`` is what was looked for, and ``rest`` the text behind it."""
+
+    before: str
+    mark: str | None = None
+    rest: str = ""
+
+
+class Search(Protocol):
+    """Feed it text until it finds something or the text ends, then ``finish``."""
+
+    def feed(self, text: str) -> Found: ...
+
+    def finish(self) -> str:
+        """The text has ended: what was held back is nothing that was looked for."""
+
+
+class NoSearch:
+    """Looks for nothing."""
+
+    def feed(self, text: str) -> Found:
+        return Found(text)
+
+    def finish(self) -> str:
+        return ""
+
+
+class MarkSearch:
+    """Looks for fixed texts, wherever they stand."""
+
+    def __init__(self, marks: StopStrings) -> None:
+        self._search = StopSearch(marks)
+        self._num_held = 0
+
+    def feed(self, text: str) -> Found:
+        before, mark = (result := self._search.feed(text)).text, result.matched
+        if mark is None:
+            self._num_held += len(text) - len(before)
+            return Found(before)
+        num_read = len(before) + len(mark) - self._num_held
+        self._num_held = 0
+        return Found(before, mark, text[num_read:])
+
+    def finish(self) -> str:
+        self._num_held = 0
+        return self._search.finish()
+
+
+class LineSearch:
+    """Looks for a whole line that is the name of a tool. Fed from the start of a line."""
+
+    def __init__(self, tools: Toolbox) -> None:
+        self._tools = tools
+        self._line = ""
+        """The line so far, while it may be a name."""
+        self._is_text = False
+        """The line is known to be no name."""
+
+    def feed(self, text: str) -> Found:
+        before: list[str] = []
+        while text:
+            head, newline, text = text.partition("\n")
+            if self._is_text:
+                before.append(head + newline)
+                self._is_text = not newline
+                continue
+            self._line += head
+            if newline and self._line.rstrip(" \t\r") in self._tools:
+                mark, self._line = self._line + newline, ""
+                return Found("".join(before), mark, text)
+            if newline or not self._may_be_name():
+                before.append(self._line + newline)
+                self._line = ""
+                self._is_text = not newline
+        return Found("".join(before))
+
+    def finish(self) -> str:
+        line, self._line = self._line, ""
+        return line
+
+    def _may_be_name(self) -> bool:
+        name = self._line.rstrip(" \t\r")
+        if len(self._line) - len(name) > _MAX_TRAILING_SPACE:
+            return False
+        return self._tools.begins_a_name(self._line) or (name != self._line and name in self._tools)
