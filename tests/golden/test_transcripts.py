@@ -1,4 +1,5 @@
-"""The text examples of the document, byte for byte as this server answers them.
+"""The text examples of the document, and tool calls and reasoning, of which it has none, byte for byte as this server
+answers them.
 
 Each ``data/<name>.yaml`` says what is asked (an example request of the contract, or one of its own), what the scripted
 engine generates, and what the process would have counted and seen on its clock; ``data/<name>.json`` or ``.sse`` is the
@@ -7,6 +8,7 @@ body that must come. Where the document's own bytes differ, ``spec/docs/interpre
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -34,11 +36,16 @@ def _request(case: dict[str, Any]) -> dict[str, Any]:
 
 async def _answer(case: dict[str, Any], folder: Path) -> httpx2.Response:
     request = _request(case)
-    model = scripted_model(folder, [{"default": True, **case["reply"]}])
+    template = {"chat_template": case["template"]} if "template" in case else {}
+    model = scripted_model(folder, {"replies": [{"default": True, **case["reply"]}], **template})
     await model.engine.start()
     settings = ServeSettings(model_name=request["model"], full_text_enabled=case.get("full_text", False))
     server = make_server(
-        model, settings, unix_time=lambda: case["created"] + 0.7, completion_ids=numbered_ids(case["number"])
+        model,
+        settings,
+        unix_time=lambda: case["created"] + 0.7,
+        completion_ids=numbered_ids(case["number"]),
+        call_ids=(f"call_{number:08}" for number in itertools.count()),
     )
     transport = httpx2.ASGITransport(app=app_of(server))
     async with httpx2.AsyncClient(transport=transport, base_url="http://server") as client:

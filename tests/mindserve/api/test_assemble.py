@@ -13,6 +13,9 @@ from mindserve.api._generated.models import ChatCompletionChunk
 from mindserve.api.assemble import Answer, AnswerHead, whole_ms
 from mindserve.chat.answer import SequenceAnswer
 from mindserve.chat.output import SequenceText
+from mindserve.chat.parsing.families.hermes import HERMES
+from mindserve.chat.parsing.machine import AnswerParser, CallFormat
+from mindserve.chat.parsing.toolbox import Toolbox
 from mindserve.chat.tokenizer import ChatTokenizer
 from mindserve_engine.types import FinishReason, SequenceEvent, TokenTiming
 
@@ -144,3 +147,89 @@ def test_deltas_joined_are_the_content(tokenizer: ChatTokenizer, text: str, cuts
     assert [chunk.choices[0].finish_reason for chunk in made[:-1]] == [None] * (len(made) - 1)
     assert made[-1].choices[0].finish_reason == whole.completion().choices[0].finish_reason
     assert all(chunk.choices[0].delta.content for chunk in made[:-1])
+
+
+CALL = '<tool_call>{"name": "f", "arguments": {"city": "北京"}}</tool_call>'
+
+
+def parsed(tokenizer: ChatTokenizer, *, reasons: bool = False) -> Answer:
+    calls = CallFormat(HERMES, Toolbox([("f", {})]))
+    parser = AnswerParser(calls=calls, has_reasoning=reasons, in_reasoning=reasons)
+    head = msgspec.structs.replace(HEAD, call_ids=(f"call_0000000{number}" for number in itertools.count()))
+    return Answer(head, [SequenceAnswer(SequenceText(tokenizer), parser)], can_reason=reasons)
+
+
+def test_calls_in_a_body(tokenizer: ChatTokenizer) -> None:
+    answer = parsed(tokenizer)
+    answer.feed(event(f"Well.\n{CALL}\n{CALL}".encode()))
+    answer.feed(event(b"", FinishReason.EOS))
+    text = msgspec.json.encode(answer.completion()).decode()
+    assert (
+        '"message":{"role":"assistant","content":"Well.\\n","tool_calls":['
+        '{"function":{"arguments":"{\\"city\\": \\"北京\\"}","name":"f"},"id":"call_00000000","type":"function"},'
+        '{"function":{"arguments":"{\\"city\\": \\"北京\\"}","name":"f"},"id":"call_00000001","type":"function"}]}'
+    ) in text
+
+
+def test_calls_in_a_stream(tokenizer: ChatTokenizer) -> None:
+    """Reading S13: which call it is, then its arguments; nothing is repeated, nothing is null."""
+    answer = parsed(tokenizer)
+    chunks = answer.chunks(event(f"a{CALL}{CALL}b".encode(), FinishReason.LENGTH), full_text=False)
+    arguments = '{"city": "北京"}'
+    choices = [plain(chunk)["choices"][0] for chunk in chunks]
+    assert [choice["delta"] for choice in choices] == [
+        {"role": "assistant", "content": "a"},
+        *(
+            {"role": "assistant", "tool_calls": [piece]}
+            for index in (0, 1)
+            for piece in (
+                {
+                    "index": index,
+                    "id": f"call_0000000{index}",
+                    "type": "function",
+                    "function": {"name": "f", "arguments": ""},
+                },
+                {"index": index, "function": {"arguments": arguments}},
+            )
+        ),
+        {"role": "assistant", "content": "b"},
+    ]
+    assert [choice["finish_reason"] for choice in choices] == [None] * 5 + ["length"]
+    assert ["usage" in plain(chunk) for chunk in chunks] == [False] * 5 + [True]
+
+
+def test_a_call_at_the_end_has_the_last_chunk(tokenizer: ChatTokenizer) -> None:
+    chunks = parsed(tokenizer).chunks(event(f"{CALL} ".encode(), FinishReason.STOP_TOKEN), full_text=False)
+    last = plain(chunks[-1])["choices"][0]
+    assert last["finish_reason"] == "tool_calls"
+    assert last["delta"]["tool_calls"] == [{"index": 0, "function": {"arguments": '{"city": "北京"}'}}]
+
+
+def test_reasoning_in_a_body_and_its_tokens(tokenizer: ChatTokenizer) -> None:
+    answer = parsed(tokenizer, reasons=True)
+    answer.feed(event(b"so</think>yes", FinishReason.LENGTH))
+    body = plain(answer.completion())
+    assert list(body["choices"][0]["message"]) == ["role", "content", "reasoning_content", "tool_calls"]
+    assert body["choices"][0]["message"]["reasoning_content"] == "so"
+    assert body["choices"][0]["message"]["content"] == "yes"
+    assert list(body["usage"])[2:4] == ["completion_tokens", "completion_tokens_details"]
+    assert body["usage"]["completion_tokens_details"] == {"reasoning_tokens": len("so</think")}
+
+
+def test_reasoning_in_a_stream(tokenizer: ChatTokenizer) -> None:
+    answer = parsed(tokenizer, reasons=True)
+    chunks = answer.chunks(event(b"so</think>yes", FinishReason.LENGTH), full_text=True)
+    assert [plain(chunk)["choices"][0]["delta"] for chunk in chunks] == [
+        {"role": "assistant", "reasoning_content": "so"},
+        {"role": "assistant", "content": "yes"},
+    ]
+    assert plain(chunks[-1])["full_text"] == "yes"
+    assert plain(chunks[-1])["usage"]["completion_tokens_details"] == {"reasoning_tokens": len("so</think")}
+
+
+def test_cumulative_content_leaves_calls_and_reasoning_alone(tokenizer: ChatTokenizer) -> None:
+    answer = parsed(tokenizer)
+    chunks = answer.chunks(event(f"a{CALL}b".encode()), full_text=True)
+    chunks += answer.chunks(event(b"c", FinishReason.LENGTH), full_text=True)
+    contents = [plain(chunk)["choices"][0]["delta"].get("content") for chunk in chunks]
+    assert contents == ["a", None, None, "ab", "abc"]

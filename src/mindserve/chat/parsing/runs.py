@@ -65,7 +65,9 @@ class _LiteralsRun:
         return self._decide()
 
     def end(self) -> Moved:
-        return self._decide() if self._held else Moved(self._step.at_end)
+        if self._held:
+            return self._decide()
+        return Moved(self._step.at_end) if self._step.at_end is not None else Moved(None, "".join(self._space))
 
     def _longer(self) -> list[str]:
         return [choice for choice in self._step.choices if len(choice) > len(self._held)]

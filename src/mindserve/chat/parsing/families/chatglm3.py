@@ -12,12 +12,12 @@ import ast
 from typing import Any, Final
 
 from mindserve.chat.parsing.families.glm4 import line_call
-from mindserve.chat.parsing.json_calls import arguments_text, json_text
+from mindserve.chat.parsing.json_calls import json_text
 from mindserve.chat.parsing.pieces import Call
 from mindserve.chat.parsing.steps import Captures, Deliver, Family, JsonObject, Literals, Text
 from mindserve.chat.parsing.toolbox import Toolbox
 
-MAX_PYTHON: Final = 65_536
+MAX_PYTHON: Final = 16_384
 """Characters of a Python call: reading it takes time on the event loop."""
 
 
@@ -27,10 +27,10 @@ def _python_call(captures: Captures, tools: Toolbox) -> list[Call] | None:
         return None
     try:
         text = json_text(arguments)
-    except (ValueError, TypeError, RecursionError):  # a set, a complex number, infinity
+        text.encode("utf-8")
+    except (ValueError, TypeError, RecursionError):  # infinity, half a surrogate pair, a set, a complex number
         return None
-    # The client's JSON parser must take it: a text may hold half a surrogate pair.
-    return None if arguments_text(text) is None else [Call(captures["name"][0], text)]
+    return [Call(captures["name"][0], text)]
 
 
 def _keyword_arguments(source: str) -> dict[str, Any] | None:
