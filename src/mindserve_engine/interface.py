@@ -99,6 +99,9 @@ class Engine(Protocol):
         """Be told the tokens' bytes, which grammars need. Once, after ``start()`` and before the first such request;
         engines that lack the capability ``GRAMMAR`` or read the vocabulary themselves pass over it."""
 
+    async def check_grammar(self, grammar: str) -> None:
+        """Raise ``RequestInvalid`` naming ``grammar`` when it cannot be followed, as ``admit`` does."""
+
     async def admit(self, request: GenerationRequest) -> Generation:
         """Take the request or raise ``AdmissionError``; nothing is generated for a refused request."""
 

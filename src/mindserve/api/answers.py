@@ -9,6 +9,7 @@ from mindserve.api.lower import stop_strings
 from mindserve.api.presence import filled, given
 from mindserve.api.server import Server
 from mindserve.chat.answer import SequenceAnswer
+from mindserve.chat.constraints.build import Thinking
 from mindserve.chat.output import SequenceText
 from mindserve.chat.parsing.formats import AnswerFormat, choose_format
 from mindserve.chat.parsing.machine import AnswerParser, CallFormat
@@ -38,6 +39,14 @@ def answer_format(request: ChatCompletionRequest, server: Server) -> AnswerForma
     )
 
 
+def thinking_of(
+    request: ChatCompletionRequest, form: AnswerFormat, server: Server, prompt_token_ids: list[int]
+) -> Thinking:
+    """Whether a chain of thought may come before the answer, and whether the prompt has opened it."""
+    is_open = form.has_reasoning and server.tokenizer.opens_reasoning(prompt_token_ids)
+    return Thinking(form.has_reasoning and (is_open or not _switches_thinking_off(request)), is_open)
+
+
 async def sequence_answers(
     request: ChatCompletionRequest, form: AnswerFormat, server: Server, lowered: GenerationRequest
 ) -> list[SequenceAnswer]:
@@ -46,9 +55,8 @@ async def sequence_answers(
     is_short = sum(map(len, stops)) <= INLINE_STOP_CHARACTERS
     compiled = StopStrings(stops) if is_short else await server.prompts.run(lambda: StopStrings(stops))
     calls = CallFormat(form.family, _toolbox(request)) if form.family and calls_tools(request) else None
-    opens_reasoning = form.has_reasoning and server.tokenizer.opens_reasoning(lowered.prompt_token_ids)
-    has_reasoning = form.has_reasoning and (opens_reasoning or not _switches_thinking_off(request))
-    source = server.tokenizer.showing(form.marks) if calls or has_reasoning else server.tokenizer
+    thinking = thinking_of(request, form, server, lowered.prompt_token_ids)
+    source = server.tokenizer.showing(form.marks) if calls or thinking.has_reasoning else server.tokenizer
 
     def answer() -> SequenceAnswer:
         text = SequenceText(
@@ -57,9 +65,9 @@ async def sequence_answers(
             stops=compiled,
             include_stop=given(request.include_stop_str_in_output) is True,
         )
-        if calls is None and not has_reasoning:
+        if calls is None and not thinking.has_reasoning:
             return SequenceAnswer(text)
-        parser = AnswerParser(calls=calls, has_reasoning=has_reasoning, in_reasoning=opens_reasoning)
+        parser = AnswerParser(calls=calls, has_reasoning=thinking.has_reasoning, in_reasoning=thinking.is_open)
         return SequenceAnswer(text, parser)
 
     return [answer() for _ in range(lowered.num_sequences)]

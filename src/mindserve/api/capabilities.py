@@ -37,7 +37,15 @@ def check_capabilities(
         raise RequestRefused(f"{wish.field}: {wish.feature} is not available on this server{got}", field=wish.field)
 
 
-CARRIED: Final = frozenset({Capability.PARALLEL_SAMPLING, Capability.BEAM_SEARCH, Capability.LOGPROBS, Capability.LORA})
+CARRIED: Final = frozenset(
+    {
+        Capability.PARALLEL_SAMPLING,
+        Capability.BEAM_SEARCH,
+        Capability.LOGPROBS,
+        Capability.LORA,
+        Capability.GRAMMAR,
+    }
+)
 """What the server can ask of an engine and tell of its answers; the engine's own word decides about these alone."""
 
 

@@ -23,6 +23,7 @@ from mindserve.api.body import read_body
 from mindserve.api.capabilities import check_capabilities, check_model
 from mindserve.api.checks import check_request
 from mindserve.api.connection import watched_client
+from mindserve.api.constraint import admit, constraint_of
 from mindserve.api.deadlines import Deadlines
 from mindserve.api.decode import check_content_encoding, check_content_type, decode_request
 from mindserve.api.edge import uuid_of
@@ -143,8 +144,9 @@ async def _admit(
         ranked=wishes.ranked,
         can_reason=form.has_reasoning,
     )
+    constraint = await in_flight.run(constraint_of(chat, form, server, prompt_token_ids))
     with engine_errors():
-        generation = await server.engine.admit(lowered)
+        generation = await admit(server.engine, lowered, constraint)
     in_flight.stop_with(generation.abort)
     in_flight.raise_if_given_up()
     return Run(

@@ -64,6 +64,11 @@ class ChatTokenizer:
         """The token's real bytes, half characters included; ``b""`` for ids the tokenizer does not have."""
         return self.table.pieces[token_id] if 0 <= token_id < len(self.table.pieces) else b""
 
+    @property
+    def special_tokens(self) -> dict[str, int]:
+        """Control tokens by their text."""
+        return {self.table.pieces[token_id].decode(): token_id for token_id in self.table.special_ids}
+
     def vocabulary(self, eos_token_ids: tuple[int, ...]) -> Vocabulary:
         """What an engine needs to follow grammars."""
         return Vocabulary(self.table.pieces, sorted(self.table.special_ids), eos_token_ids, self.backend.to_str())

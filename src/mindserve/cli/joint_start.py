@@ -65,6 +65,9 @@ class JointEngine:
     def info(self) -> EngineInfo:
         return self._engine.info
 
+    async def check_grammar(self, grammar: str) -> None:
+        await self._engine.check_grammar(grammar)
+
     async def admit(self, request: GenerationRequest) -> Generation:
         return await self._engine.admit(request)
 

@@ -70,7 +70,7 @@ class NativeEngine:
         self._check_ready()
         check_request(request, self.info)
         if request.grammar is not None:
-            await self._check_grammar(request.grammar)
+            await self.check_grammar(request.grammar)
             self._check_ready()
         if any(request.request_id in instance.ledger for instance in self._instances):
             raise RequestInvalid(field="request_id", reason=f"{request.request_id} is in use")
@@ -85,7 +85,7 @@ class NativeEngine:
         if health.state is not EngineState.READY:
             raise EngineUnavailable(health.reason or f"the engine is {health.state}")
 
-    async def _check_grammar(self, grammar: str) -> None:
+    async def check_grammar(self, grammar: str) -> None:
         """In a thread: compiling may take long, and gives the interpreter lock away."""
         if self._grammars is None:
             raise RequestInvalid(field="grammar", reason="the engine was not told the vocabulary")

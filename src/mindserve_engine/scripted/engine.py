@@ -25,9 +25,15 @@ from mindserve_engine.types import (
 from mindserve_engine.types import Vocabulary as EngineVocabulary
 
 _CAPABILITIES: Final = frozenset(
-    {Capability.PARALLEL_SAMPLING, Capability.BEAM_SEARCH, Capability.LOGPROBS, Capability.LORA}
+    {
+        Capability.PARALLEL_SAMPLING,
+        Capability.BEAM_SEARCH,
+        Capability.LOGPROBS,
+        Capability.LORA,
+        Capability.GRAMMAR,
+    }
 )
-"""Adapters by name only: what they say is the script's affair."""
+"""What adapters say, and that grammars are followed, is the script's affair."""
 
 
 def create(options: EngineOptions) -> Engine:
@@ -78,6 +84,9 @@ class ScriptedEngine:
 
     def learn(self, vocabulary: EngineVocabulary) -> None:
         """It follows its script."""
+
+    async def check_grammar(self, grammar: str) -> None:
+        """Any will do: that the answers follow it is the script's affair."""
 
     async def admit(self, request: GenerationRequest) -> ScriptedGeneration:
         if self._script is None or self._health.state is not EngineState.READY:

@@ -52,6 +52,7 @@ PREDICATES: Final = MappingProxyType[str, Predicate](
         "tools-exclude-logprobs": tools.exclude_logprobs,
         "tools-exclude-top-logprobs": tools.exclude_top_logprobs,
         "response-format-needs-schema": output.response_format_needs_schema,
+        "response-format-excludes-beam": output.response_format_excludes_beam,
         "response-schema-size": output.response_schema_size,
     }
 )

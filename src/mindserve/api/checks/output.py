@@ -43,6 +43,13 @@ def response_format_needs_schema(subject: Subject, rule: Rule) -> Breach | None:
     return Breach()
 
 
+def response_format_excludes_beam(subject: Subject, rule: Rule) -> Breach | None:
+    wanted = given(subject.request.response_format)
+    if wanted is None or wanted.type == "text" or subject.request.use_beam_search is not True:
+        return None
+    return Breach(value=wanted.type)
+
+
 def response_schema_size(subject: Subject, rule: Rule) -> Breach | None:
     wanted = given(subject.request.response_format)
     schema = given(wanted.json_schema) if wanted is not None else None

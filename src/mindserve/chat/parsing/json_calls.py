@@ -40,15 +40,26 @@ def call_of(name: str, arguments: str, tools: Toolbox) -> Call | None:
 def arguments_text(written: str) -> str | None:
     """The JSON text of the object that ``written`` holds, as it was written; None when there is none."""
     try:
-        value: Any = msgspec.json.decode(written) if written.strip() else None
+        value = _decoded(written) if written.strip() else None
         if isinstance(value, str):
             written = value.strip()
-            value = msgspec.json.decode(written) if written else None
-    except (msgspec.DecodeError, RecursionError):
+            value = _decoded(written) if written else None
+    except (ValueError, RecursionError):
         return None
     if value is None:
         return "{}"
     return written.strip() if isinstance(value, dict) else None
+
+
+def _decoded(text: str) -> Any:
+    """Raises ``ValueError`` for what is no JSON."""
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.DecodeError as error:
+        if "out of range" not in str(error):
+            raise
+    # JSON knows no largest number: 1e999 is for the client's parser to judge
+    return json.loads(text, parse_int=str, parse_float=str)
 
 
 def json_text(value: Any) -> str:

@@ -1,0 +1,140 @@
+"""From what a request binds the answer to, to the grammar that the engine follows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, Literal
+
+import msgspec
+
+from mindserve.chat.constraints.lark import Lark, one_of
+from mindserve.chat.constraints.schema import ANY_OBJECT, Schema, SchemaUnfit, arguments_schema, enforced, suggested
+from mindserve.chat.constraints.writers import WRITERS, CallGrammar, Tool
+from mindserve.chat.parsing.machine import THINK, THINK_END
+from mindserve.chat.parsing.steps import Family
+
+_SPACE: Final = r"/\n{0,4}/"
+
+
+class OfferedTool(msgspec.Struct, frozen=True):
+    """A tool of the request."""
+
+    name: str
+    parameters: Schema | None
+    is_strict: bool
+    field: str
+    """The path of its schema in the request."""
+
+
+class Bonds(msgspec.Struct, frozen=True, kw_only=True):
+    """What a request binds the answer to."""
+
+    choice: Literal["auto", "one", "some"] = "auto"
+    """``one``: exactly one call of ``tools``; ``some``: at least one."""
+    tools: tuple[OfferedTool, ...] = ()
+    """Those that may be called."""
+    form: Schema | None = None
+    """The schema of an answer that is no call."""
+    form_field: str = ""
+
+    @property
+    def bind(self) -> bool:
+        """Whether they bind anything."""
+        return self.choice != "auto" or self.form is not None or any(tool.is_strict for tool in self.tools)
+
+
+class Thinking(msgspec.Struct, frozen=True):
+    """What comes before the answer."""
+
+    has_reasoning: bool = False
+    is_open: bool = False
+    """The prompt has opened the chain of thought."""
+
+
+class Constraint(msgspec.Struct, frozen=True):
+    """Grammars for one request."""
+
+    grammar: str
+    fallback: str
+    """With any object for the arguments of tools that are not strict: for schemas that no grammar can take."""
+    parts: list[tuple[str, str]]
+    """The schemas that must be enforced, each by itself: the field's path and a grammar."""
+
+
+class ConstraintRefused(Exception):
+    """A schema cannot be enforced. ``field`` is its path in the request."""
+
+    def __init__(self, field: str, reason: str) -> None:
+        super().__init__(reason)
+        self.field = field
+
+
+def build(bonds: Bonds, *, family: Family | None, thinking: Thinking, special_tokens: Mapping[str, int]) -> Constraint:
+    """Raises ``ConstraintRefused``."""
+    strict = [tool for tool in bonds.tools if tool.is_strict]
+    parts = [(tool.field, _alone(_enforced(tool))) for tool in strict]
+    if bonds.form is not None:
+        parts.append((bonds.form_field, _alone(_form(bonds))))
+
+    def whole(*, loose: bool) -> str:
+        lark = Lark(special_tokens)
+        return lark.finish(_before(lark, thinking) + _answer(lark, bonds, family, loose=loose))
+
+    return Constraint(whole(loose=False), whole(loose=True), parts)
+
+
+def _answer(lark: Lark, bonds: Bonds, family: Family | None, *, loose: bool) -> str:
+    ways: list[str] = []
+    if bonds.tools and family is not None:
+        tools = [_tool(offered, loose=loose) for offered in bonds.tools]
+        try:
+            calls = CallGrammar(lark, WRITERS[family.name], tools)
+        except SchemaUnfit as error:
+            field = bonds.tools[0].field if len(bonds.tools) == 1 else "tools"
+            raise ConstraintRefused(field, str(error)) from error
+        if bonds.choice == "one":
+            return calls.exactly_one()
+        if bonds.choice == "some":
+            return calls.at_least_one()
+        ways.append(calls.within_text() if bonds.form is None else calls.at_least_one())
+    if bonds.form is not None:
+        ways.append(lark.json(_form(bonds)))
+    return one_of(ways)
+
+
+def _tool(offered: OfferedTool, *, loose: bool) -> Tool:
+    if offered.is_strict:
+        return Tool(offered.name, _enforced(offered))
+    try:
+        schema = ANY_OBJECT if loose else arguments_schema(offered.parameters, is_strict=False)
+    except SchemaUnfit:
+        schema = ANY_OBJECT
+    return Tool(offered.name, suggested(schema))
+
+
+def _enforced(offered: OfferedTool) -> Schema:
+    try:
+        return enforced(arguments_schema(offered.parameters, is_strict=True))
+    except SchemaUnfit as error:
+        raise ConstraintRefused(offered.field, str(error)) from error
+
+
+def _form(bonds: Bonds) -> Schema:
+    assert bonds.form is not None
+    try:
+        return enforced(bonds.form)
+    except SchemaUnfit as error:
+        raise ConstraintRefused(bonds.form_field, str(error)) from error
+
+
+def _alone(schema: Schema) -> str:
+    lark = Lark({})
+    return lark.finish(lark.json(schema))
+
+
+def _before(lark: Lark, thinking: Thinking) -> str:
+    """The chain of thought, and the empty lines that models put behind it."""
+    if not thinking.has_reasoning:
+        return ""
+    thought = f"{lark.through(THINK_END)} {lark.rule(_SPACE)} "
+    return thought if thinking.is_open else f"({lark.mark(THINK)} {thought})? "

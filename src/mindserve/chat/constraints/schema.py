@@ -1,0 +1,59 @@
+"""JSON Schemas as grammars take them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from mindserve.chat.constraints.termination import is_endless
+
+Schema = dict[str, Any]
+
+ANY_OBJECT: Final[Schema] = {"type": "object"}
+_WRITING: Final[Mapping[str, Any]] = {
+    "whitespace_flexible": False,
+    "item_separator": ", ",
+    "key_separator": ": ",
+}
+"""How models were taught to write JSON. Free white space would let a confused model go on with nothing else."""
+
+
+class SchemaUnfit(Exception):
+    """The schema cannot be enforced. The text says why."""
+
+
+def enforced(schema: Schema) -> Schema:
+    """``schema`` for a grammar that follows it to the letter. Raises ``SchemaUnfit``."""
+    if is_endless(schema):
+        raise SchemaUnfit("no finite text fits it: its references lead back to themselves")
+    return {**schema, "x-guidance": dict(_WRITING)}
+
+
+def suggested(schema: Schema) -> Schema:
+    """``schema`` for a grammar that passes over keywords it cannot enforce."""
+    return {**schema, "x-guidance": {**_WRITING, "lenient": True}}
+
+
+def arguments_schema(parameters: Schema | None, *, is_strict: bool) -> Schema:
+    """The schema of a tool's arguments, which are an object whatever else is said. Raises ``SchemaUnfit``."""
+    schema = dict(parameters or {})
+    kind = schema.get("type", "object")
+    if kind != "object" and not (isinstance(kind, list) and "object" in kind):
+        raise SchemaUnfit('its type must be "object": that is what arguments are')
+    schema["type"] = "object"
+    if is_strict:
+        schema.setdefault("additionalProperties", False)  # the documented default (reading C8)
+    return schema
+
+
+def property_schemas(schema: Schema) -> Iterator[tuple[str, Schema, bool]]:
+    """Name, schema and whether it is required, of the properties of an object. Raises ``SchemaUnfit`` when there is
+    more to the object than its properties."""
+    beside = sorted(schema.keys() & {"$ref", "allOf", "anyOf", "oneOf", "patternProperties", "not", "if"})
+    if beside:
+        raise SchemaUnfit(f"{beside[0]} beside properties cannot be written in this model's format")
+    required = schema.get("required") or []
+    for name, value in (schema.get("properties") or {}).items():
+        part = value if isinstance(value, dict) else {}
+        definitions: Schema = {key: schema[key] for key in ("$defs", "definitions") if key in schema}
+        yield name, {**definitions, **part}, name in required

@@ -1,0 +1,162 @@
+"""How each family of models writes calls, as grammar: the counterpart of ``chat.parsing.families``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from types import MappingProxyType
+from typing import Any, Final
+
+import msgspec
+
+from mindserve.chat.constraints.lark import Lark, escaped, one_of
+from mindserve.chat.constraints.schema import Schema, SchemaUnfit, property_schemas
+
+_NEWLINE: Final = "\n"
+_LINE: Final = r"((.|\n)*\n)?%s\n"
+"""A line of its own, and what comes before it."""
+_NO_OBJECT: Final = r"/([^{<\s](.|\n)*)?/"
+"""Text that does not begin as a call does that is the whole answer."""
+
+
+class Tool(msgspec.Struct, frozen=True):
+    """A tool that may be called."""
+
+    name: str
+    arguments: Schema
+    """Ready for a grammar: ``schema.enforced`` or ``schema.suggested``."""
+
+
+class Writer(msgspec.Struct, frozen=True, kw_only=True):
+    """The pieces of one or more calls in a row: ``begin call (between call)* end``."""
+
+    call: Callable[[Lark, Tool], str]
+    """One call as an expression, without ``opening``."""
+    opening: str = ""
+    """With which each call begins."""
+    begin: str = ""
+    between: str = "\n"
+    end: str = ""
+    trigger: str = ""
+    """The mark after which text is a call: the end of ``begin + opening`` or a part of it. Where there is none, calls
+    begin with a line that is a tool's name, or with the answer."""
+    at_start: bool = False
+    """A call is the whole answer or none of it."""
+
+
+def _hermes(lark: Lark, tool: Tool) -> str:
+    head = lark.text(f'{{"name": {json.dumps(tool.name, ensure_ascii=False)}, "arguments": ')
+    tail = lark.text("}\n") + " " + lark.mark("</tool_call>")
+    return f"{lark.text(_NEWLINE)} {head} {lark.json(tool.arguments)} {tail}"
+
+
+def _llama3(lark: Lark, tool: Tool) -> str:
+    head = lark.text(f'{{"name": {json.dumps(tool.name, ensure_ascii=False)}, "parameters": ')
+    return f"{head} {lark.json(tool.arguments)} {lark.text('}')}"
+
+
+def _line(lark: Lark, tool: Tool) -> str:
+    return f"{lark.text(tool.name + _NEWLINE)} {lark.json(tool.arguments)}"
+
+
+def _deepseek_v3(lark: Lark, tool: Tool) -> str:
+    head = lark.mark("function<｜tool▁sep｜>") + " " + lark.text(f"{tool.name}\n```json\n")
+    tail = lark.text("\n```") + " " + lark.mark("<｜tool▁call▁end｜>")
+    return f"{head} {lark.json(tool.arguments)} {tail}"
+
+
+def _deepseek_v31(lark: Lark, tool: Tool) -> str:
+    head = f"{lark.text(tool.name)} {lark.mark('<｜tool▁sep｜>')}"
+    return f"{head} {lark.json(tool.arguments)} {lark.mark('<｜tool▁call▁end｜>')}"
+
+
+def _qwen3_coder(lark: Lark, tool: Tool) -> str:
+    """Parameters in the order of the schema. Raises ``SchemaUnfit`` for arguments that are more than a list of them."""
+    parts = [lark.text(tool.name + ">\n")]
+    guidance = tool.arguments.get("x-guidance")
+    for name, schema, is_required in property_schemas(tool.arguments):
+        value = _plain_text(lark, schema) or lark.json({**schema, "x-guidance": guidance})
+        if any(mark in name for mark in "<>\n"):
+            raise SchemaUnfit(f"a parameter called {name!r} cannot be written in this model's format")
+        head, tail = lark.text(f"<parameter={name}>\n"), lark.text("\n</parameter>\n")
+        part = f"{head} {value} {tail}"
+        parts.append(part if is_required else f"({part})?")
+    return " ".join([*parts, lark.text("</function>"), lark.mark("\n</tool_call>")])
+
+
+def _plain_text(lark: Lark, schema: dict[str, Any]) -> str | None:
+    """A value that is written without quotes; None where it is written as JSON. Raises ``SchemaUnfit``."""
+    choices = schema.get("enum", [schema["const"]] if "const" in schema else None)
+    if isinstance(choices, list) and choices and all(isinstance(choice, str) for choice in choices):
+        return one_of(lark.text(choice) for choice in choices)
+    if schema.get("type") not in ("string", ["string"]):
+        return None
+    bounds = sorted(schema.keys() & {"pattern", "format"})
+    if bounds:
+        raise SchemaUnfit(f"{bounds[0]} cannot be enforced in this model's format, which writes text without quotes")
+    fewest, most = schema.get("minLength", 0), schema.get("maxLength", "")
+    return f"/[^<]{{{fewest},{most}}}/"
+
+
+WRITERS: Final = MappingProxyType(
+    {
+        "hermes": Writer(call=_hermes, opening="<tool_call>", trigger="<tool_call>"),
+        "qwen3_coder": Writer(call=_qwen3_coder, opening="<tool_call>\n<function=", trigger="<function="),
+        "chatglm3": Writer(call=_line),
+        "glm_4": Writer(call=_line),
+        "llama3_json": Writer(call=_llama3, between="; ", at_start=True),
+        "deepseek_v3": Writer(
+            call=_deepseek_v3,
+            begin="<｜tool▁calls▁begin｜>",
+            opening="<｜tool▁call▁begin｜>",
+            end="<｜tool▁calls▁end｜>",
+            trigger="<｜tool▁calls▁begin｜>",
+        ),
+        "deepseek_v31": Writer(
+            call=_deepseek_v31,
+            begin="<｜tool▁calls▁begin｜>",
+            opening="<｜tool▁call▁begin｜>",
+            between="",
+            end="<｜tool▁calls▁end｜>",
+            trigger="<｜tool▁calls▁begin｜>",
+        ),
+    }
+)
+"""By ``Family.name``."""
+
+
+class CallGrammar:
+    """Expressions for calls of the given tools."""
+
+    def __init__(self, lark: Lark, writer: Writer, tools: list[Tool]) -> None:
+        """Raises ``SchemaUnfit`` when one of the tools' arguments cannot be written."""
+        self._lark = lark
+        self._writer = writer
+        self._tools = tools
+        self._one = lark.rule(one_of(writer.call(lark, tool) for tool in tools))
+
+    def exactly_one(self) -> str:
+        writer, lark = self._writer, self._lark
+        return f"{lark.mark(writer.begin + writer.opening)} {self._one} {lark.mark(writer.end)}"
+
+    def at_least_one(self) -> str:
+        writer, lark = self._writer, self._lark
+        first = f"{lark.mark(writer.begin + writer.opening)} {self._one}"
+        return f"{first} {self._more()} {lark.mark(writer.end)}"
+
+    def within_text(self) -> str:
+        """Free text with any number of calls in it."""
+        writer, lark = self._writer, self._lark
+        if writer.at_start:
+            return one_of([self.at_least_one(), lark.rule(_NO_OBJECT)])
+        if not writer.trigger:
+            lines = [f"{lark.lazy(_LINE % escaped(tool.name))} {lark.json(tool.arguments)}" for tool in self._tools]
+            return f"{one_of(lines)}* {lark.any_text()}"
+        behind = (writer.begin + writer.opening).partition(writer.trigger)[2]
+        block = f"{lark.through(writer.trigger)} {lark.mark(behind)} {self._one}"
+        if writer.end:
+            block += f" {self._more()} {lark.mark(writer.end)}"
+        return f"({block})* {lark.any_text()}"
+
+    def _more(self) -> str:
+        return f"({self._lark.mark(self._writer.between + self._writer.opening)} {self._one})*"

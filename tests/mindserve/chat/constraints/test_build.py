@@ -1,0 +1,263 @@
+"""What is generated under a request's grammar is read back by the parser as what the request wanted.
+
+No model is needed: a walk that takes any allowed token plays one that raves."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from typing import Any
+
+import jsonschema_rs
+import pytest
+
+from mindserve.chat.constraints.build import Bonds, Constraint, ConstraintRefused, OfferedTool, Thinking, build
+from mindserve.chat.constraints.writers import WRITERS
+from mindserve.chat.parsing.formats import PARSERS
+from mindserve.chat.parsing.machine import AnswerParser, CallFormat
+from mindserve.chat.parsing.pieces import Call, Content, Piece, Reasoning
+from mindserve.chat.parsing.steps import Family
+from mindserve.chat.parsing.toolbox import Toolbox
+from mindserve_engine.native.grammar import GrammarCompiler
+from mindserve_engine.types import Vocabulary
+from tests.json_schemas import random_schema
+
+FAMILIES = {family.name: family for family in PARSERS.values()}
+EACH_FAMILY = pytest.mark.parametrize("family", FAMILIES.values(), ids=FAMILIES)
+SPECIAL = ["<eos>", "<|python_tag|>", "<｜tool▁calls▁begin｜>", "<｜tool▁call▁begin｜>", "<｜tool▁sep｜>"]
+SPECIAL += ["<｜tool▁call▁end｜>", "<｜tool▁calls▁end｜>"]
+"""As tokenizers have them; the other marks are text."""
+TOKENS = [bytes([i]) for i in range(256)] + [text.encode() for text in SPECIAL]
+EOS = 256
+SPECIAL_IDS = {text: 256 + i for i, text in enumerate(SPECIAL)}
+LONGEST = 3000
+WEATHER = {"type": "object", "properties": {"city": {"type": "string", "maxLength": 8}}, "required": ["city"]}
+
+
+@pytest.fixture(scope="module")
+def compiler() -> GrammarCompiler:
+    return GrammarCompiler(Vocabulary(TOKENS, list(SPECIAL_IDS.values()), (EOS,)))
+
+
+Walk = Callable[..., str | None]
+
+
+@pytest.fixture
+def walk(compiler: GrammarCompiler) -> Walk:
+    """The text of a random walk through a grammar; None when it does not end in time."""
+
+    def any_text(grammar: str, seed: int, begin: str = "") -> str | None:
+        rng = random.Random(seed)
+        matcher = compiler.compile(grammar)
+        taken = tokens_of(begin)
+        assert matcher.consume_tokens(taken)
+        for _ in range(LONGEST):
+            bits = matcher.compute_bitmask()
+            allowed = [i for i in range(len(TOKENS)) if bits[i // 8] >> (i % 8) & 1]
+            likely = [i for i in allowed if i >= EOS or chr(i) in '"}],\n<>']
+            token = rng.choice(likely if likely and rng.random() < 0.3 else allowed)
+            if token == EOS:
+                return b"".join(TOKENS[i] for i in taken).decode()
+            assert matcher.consume_token(token)
+            taken.append(token)
+        return None
+
+    return any_text
+
+
+def offered(schema: dict[str, Any] | None = None, name: str = "f", *, is_strict: bool = False) -> OfferedTool:
+    return OfferedTool(name, schema, is_strict, f"tools[{name}]")
+
+
+def built(bonds: Bonds, family: Family, thinking: Thinking | None = None) -> Constraint:
+    return build(bonds, family=family, thinking=thinking or Thinking(), special_tokens=SPECIAL_IDS)
+
+
+def parsed(text: str, family: Family, tools: tuple[OfferedTool, ...], **reasoning: bool) -> list[Piece]:
+    toolbox = Toolbox((tool.name, tool.parameters or {}) for tool in tools)
+    parser = AnswerParser(calls=CallFormat(family, toolbox), **reasoning)
+    return [*parser.feed(text), *parser.finish(is_whole=True)]
+
+
+def test_every_family_has_a_writer() -> None:
+    assert set(WRITERS) == set(FAMILIES)
+
+
+@EACH_FAMILY
+def test_enforced_calls_are_calls(walk: Walk, family: Family) -> None:
+    tools = (
+        offered(WEATHER, "pick_city", is_strict=True),
+        offered(None, "ping"),
+        offered({"properties": {"größe": {"type": "integer", "minimum": 0, "maximum": 99}}}, "zähle"),
+    )
+    names: set[str] = set()
+    for choice in ("one", "some"):
+        grammar = built(Bonds(choice=choice, tools=tools), family).grammar
+        for seed in range(25):
+            text = walk(grammar, seed)
+            if text is None:
+                continue
+            pieces = parsed(text, family, tools)
+            assert pieces, text
+            assert all(isinstance(piece, Call) for piece in pieces), (text, pieces)
+            assert choice == "some" or len(pieces) == 1
+            for call in pieces:
+                names.add(call.name)
+                arguments = json.loads(call.arguments)
+                assert isinstance(arguments, dict)
+                if call.name == "pick_city":
+                    assert arguments.keys() == {"city"}
+                    assert len(arguments["city"]) <= 8
+    assert names == {"pick_city", "ping", "zähle"}
+
+
+@EACH_FAMILY
+def test_strict_arguments_fit_any_schema(walk: Walk, compiler: GrammarCompiler, family: Family) -> None:
+    rng = random.Random(3)
+    num_checked = 0
+    for seed in range(200):
+        schema = {
+            "type": "object",
+            "properties": {name: random_schema(rng, 2) for name in rng.sample(["a", "city", "größe"], 2)},
+            "required": ["city"] if rng.random() < 0.5 else [],
+        }
+        schema["required"] = [name for name in schema["required"] if name in schema["properties"]]
+        tools = (offered(schema, is_strict=True),)
+        try:
+            grammar = built(Bonds(choice="one", tools=tools), family).grammar
+            compiler.compile(grammar)
+        except Exception:
+            continue  # refused, which is for others to judge
+        text = walk(grammar, seed)
+        if text is None:
+            continue
+        (call,) = parsed(text, family, tools)
+        assert isinstance(call, Call), (schema, text)
+        arguments = json.loads(call.arguments)
+        validator = jsonschema_rs.validator_for({**schema, "additionalProperties": False})
+        assert validator.is_valid(arguments), (schema, text)
+        num_checked += 1
+    assert num_checked > 80
+
+
+@EACH_FAMILY
+def test_free_text_stays_free_and_calls_in_it_are_strict(walk: Walk, compiler: GrammarCompiler, family: Family) -> None:
+    tools = (offered(WEATHER, "pick_city", is_strict=True), offered(None, "ping"))
+    grammar = built(Bonds(tools=tools), family).grammar
+    for said in ("", "Hello.", "Über 2 < 3\n\nand more"):
+        matcher = compiler.compile(grammar)
+        assert matcher.consume_tokens(list(said.encode()))
+        assert matcher.is_accepting()
+    called = built(Bonds(choice="one", tools=tools), family).grammar
+    for seed in range(20):
+        text = walk(called, seed)
+        if text is None:
+            continue
+        matcher = compiler.compile(grammar)
+        assert matcher.consume_tokens(tokens_of(text)), text
+        assert matcher.is_accepting()
+    wrong = written(called, compiler, '{"city": "Oslo"}', '{"town": "Oslo"}')
+    if wrong is not None:
+        assert not compiler.compile(grammar).consume_tokens(tokens_of(wrong))
+
+
+def written(grammar: str, compiler: GrammarCompiler, right: str, wrong: str) -> str | None:
+    """A call of ``pick_city`` with its arguments exchanged; None where arguments are not written as JSON."""
+    rng = random.Random(0)
+    for _ in range(200):
+        matcher = compiler.compile(grammar)
+        taken: list[int] = []
+        while not matcher.is_stopped():
+            text = b"".join(TOKENS[i] for i in taken).decode(errors="replace")
+            if "pick_city" in text and text.endswith(('"arguments": ', '"parameters": ', "pick_city\n", "```json\n")):
+                return text + wrong
+            bits = matcher.compute_bitmask()
+            allowed = [i for i in range(len(TOKENS)) if bits[i // 8] >> (i % 8) & 1]
+            token = rng.choice(allowed)
+            if token == EOS or len(taken) > LONGEST:
+                break
+            matcher.consume_token(token)
+            taken.append(token)
+    assert right
+    return None
+
+
+def tokens_of(text: str) -> list[int]:
+    ids: list[int] = []
+    while text:
+        mark = next((mark for mark in SPECIAL if text.startswith(mark)), None)
+        ids += [SPECIAL_IDS[mark]] if mark else list(text[0].encode())
+        text = text[len(mark or text[0]) :]
+    return ids
+
+
+@EACH_FAMILY
+@pytest.mark.parametrize("is_open", [True, False])
+def test_reasoning_comes_first_and_is_free(walk: Walk, family: Family, *, is_open: bool) -> None:
+    tools = (offered(WEATHER, is_strict=True),)
+    grammar = built(Bonds(choice="one", tools=tools), family, Thinking(True, is_open)).grammar
+    seen: set[type] = set()
+    for seed in range(40):
+        begin = "" if seed % 2 and not is_open else "<think>"[7 * is_open :] + "2 < 3, {so}</think>"
+        text = walk(grammar, seed, begin)
+        if text is None:
+            continue
+        pieces = parsed(text, family, tools, has_reasoning=True, in_reasoning=is_open)
+        assert (Reasoning("2 < 3, {so}") in pieces) == bool(begin)
+        assert isinstance(pieces[-1], Call), text
+        assert not any(isinstance(piece, Content) for piece in pieces), text
+        seen |= {type(piece) for piece in pieces}
+    assert seen == {Reasoning, Call}
+
+
+def test_forms(walk: Walk) -> None:
+    hermes = FAMILIES["hermes"]
+    schema = {"type": "object", "properties": {"a": {"type": "boolean"}}, "required": ["a"]}
+    schema["additionalProperties"] = False
+    grammar = built(Bonds(form=schema, form_field="response_format"), hermes).grammar
+    assert {walk(grammar, seed) for seed in range(20)} == {'{"a": true}', '{"a": false}'}
+
+
+def test_a_form_beside_tools_is_either(walk: Walk) -> None:
+    hermes, tools = FAMILIES["hermes"], (offered(WEATHER),)
+    bonds = Bonds(tools=tools, form={"const": 7}, form_field="response_format")
+    kinds = set()
+    for seed in range(60):
+        text = walk(built(bonds, hermes).grammar, seed)
+        if text is None:
+            continue
+        pieces = parsed(text, hermes, tools)
+        kinds |= {type(piece) for piece in pieces}
+        assert text == "7" or all(isinstance(piece, Call) for piece in pieces)
+    assert kinds == {Content, Call}
+
+
+def test_names_cannot_forge_control_tokens(walk: Walk) -> None:
+    name = "a<eos>b"
+    for family in FAMILIES.values():
+        grammar = built(Bonds(choice="one", tools=(offered({"type": "object"}, name),)), family).grammar
+        assert f"<[{EOS}]>" not in grammar
+
+
+@pytest.mark.parametrize(
+    ("schema", "reason"),
+    [
+        ({"type": "string"}, "object"),
+        ({"type": "object", "properties": {"a": {"$ref": "#"}}, "required": ["a"]}, "no finite text"),
+    ],
+)
+def test_what_strict_tools_cannot_ask_for(schema: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ConstraintRefused, match=reason) as refused:
+        built(Bonds(tools=(offered(schema, "f", is_strict=True),)), FAMILIES["hermes"])
+    assert refused.value.field == "tools[f]"
+    built(Bonds(choice="one", tools=(offered(schema, "f"),)), FAMILIES["hermes"])
+
+
+def test_the_fallback_lets_loose_what_is_not_strict(compiler: GrammarCompiler) -> None:
+    tools = (offered({"type": "object", "properties": {"a": {"type": "strin"}}}),)
+    constraint = built(Bonds(choice="one", tools=tools), FAMILIES["hermes"])
+    with pytest.raises(Exception, match="strin"):
+        compiler.compile(constraint.grammar)
+    compiler.compile(constraint.fallback)
+    assert constraint.parts == []
