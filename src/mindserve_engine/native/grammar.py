@@ -22,10 +22,12 @@ _LIMITS: Final = LLParserLimits(
     initial_lexer_fuel=1_000_000,
     step_lexer_fuel=200_000,
     max_lexer_states=50_000,
-    max_grammar_size=100_000,
+    max_grammar_size=30_000,
+    max_items_in_row=10_000,
     verbose_errors=False,
 )
-"""What one grammar may cost; a tenth of a second on the slowest machine it was measured on."""
+"""What one grammar may cost: an object of 500 properties takes a tenth of a second to compile, and the time grows with
+the square of that number."""
 
 
 class GrammarInvalid(Exception):
@@ -116,4 +118,4 @@ def _reason(matcher: LLMatcher) -> str:
     lines = [line.strip() for line in matcher.get_error().splitlines() if line.strip()]
     if not lines or lines[0].startswith("NoExtension"):
         return "nothing fits it"
-    return lines[0][:_MAX_REASON]
+    return lines[0].removeprefix("Parser Error: ").rpartition("failed to compile JSON schema: ")[2][:_MAX_REASON]

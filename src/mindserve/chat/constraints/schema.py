@@ -10,6 +10,8 @@ from mindserve.chat.constraints.termination import is_endless
 Schema = dict[str, Any]
 
 ANY_OBJECT: Final[Schema] = {"type": "object"}
+MAX_PROPERTIES: Final = 512
+"""Of one object: the time to compile a grammar grows with the square of it."""
 _WRITING: Final[Mapping[str, Any]] = {
     "whitespace_flexible": False,
     "item_separator": ", ",
@@ -24,13 +26,18 @@ class SchemaUnfit(Exception):
 
 def enforced(schema: Schema) -> Schema:
     """``schema`` for a grammar that follows it to the letter. Raises ``SchemaUnfit``."""
+    widest = max(map(len, _properties(schema)), default=0)
+    if widest > MAX_PROPERTIES:
+        raise SchemaUnfit(f"an object in it has {widest} properties, {MAX_PROPERTIES} can be enforced")
     if is_endless(schema):
         raise SchemaUnfit("no finite text fits it: its references lead back to themselves")
     return {**schema, "x-guidance": dict(_WRITING)}
 
 
 def suggested(schema: Schema) -> Schema:
-    """``schema`` for a grammar that passes over keywords it cannot enforce."""
+    """``schema`` for a grammar that passes over what it cannot enforce."""
+    if max(map(len, _properties(schema)), default=0) > MAX_PROPERTIES:
+        schema = ANY_OBJECT
     return {**schema, "x-guidance": {**_WRITING, "lenient": True}}
 
 
@@ -44,6 +51,19 @@ def arguments_schema(parameters: Schema | None, *, is_strict: bool) -> Schema:
     if is_strict:
         schema.setdefault("additionalProperties", False)  # the documented default (reading C8)
     return schema
+
+
+def _properties(schema: Any) -> Iterator[dict[str, Any]]:
+    """Those of all objects in the schema, found without recursion."""
+    waiting = [schema]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, dict):
+            if isinstance(one.get("properties"), dict):
+                yield one["properties"]
+            waiting += one.values()
+        elif isinstance(one, list):
+            waiting += one
 
 
 def property_schemas(schema: Schema) -> Iterator[tuple[str, Schema, bool]]:

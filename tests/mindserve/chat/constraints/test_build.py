@@ -244,6 +244,7 @@ def test_names_cannot_forge_control_tokens(walk: Walk) -> None:
     ("schema", "reason"),
     [
         ({"type": "string"}, "object"),
+        ({"properties": {f"p{i}": {} for i in range(513)}}, "513 properties"),
         ({"type": "object", "properties": {"a": {"$ref": "#"}}, "required": ["a"]}, "no finite text"),
     ],
 )
