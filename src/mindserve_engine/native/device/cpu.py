@@ -22,7 +22,7 @@ from mindserve_engine.native.device.cpu_linear import (
     INT4_ROWS_FLOAT32,
     INT8_ROWS_BFLOAT16,
     BatchSizeLinear,
-    HalfLinear,
+    HalfPacker,
     PlainLinear,
     can_be_half,
     has_arithmetic,
@@ -43,6 +43,7 @@ class CpuDevice:
             torch.set_num_threads(num_threads)
         self.torch_device = torch.device("cpu")
         self._block_size = block_size
+        self._packer = HalfPacker()
         # Wide copies of weights are a luxury: they get a quarter of what is free now, the KV cache the rest.
         self._wide_budget = self.memory().free // 4
 
@@ -58,6 +59,7 @@ class CpuDevice:
         torch.set_num_threads(max(1, num_threads - 1))
         try:
             yield
+            self._packer.finish()
         finally:
             torch.set_num_threads(num_threads)
 
@@ -109,12 +111,12 @@ class CpuDevice:
         wide = widen(weight)
         is_half = can_be_half(wide)
         if is_half and not isinstance(weight, Int4Weight):
-            return HalfLinear(wide, bias)  # instead of the weight, not beside it
+            return self._packer.pack(wide, bias)  # instead of the weight, not beside it
         narrow = narrow_linear(weight, bias)
         if not self._afford(weight, torch.float16 if is_half else torch.float32):
             return narrow
         if is_half:
-            return BatchSizeLinear(narrow, HalfLinear(wide, bias), INT4_ROWS_FLOAT16)
+            return BatchSizeLinear(narrow, self._packer.pack(wide, bias), INT4_ROWS_FLOAT16)
         copy = PlainLinear(wide.to(torch.float32), bias)
         return BatchSizeLinear(narrow, copy, INT4_ROWS_FLOAT32) if isinstance(weight, Int4Weight) else copy
 

@@ -19,8 +19,10 @@ float32, and weights that were bfloat16 or 4 bits lose nothing.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
-from typing import Final
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, Final
 
 import torch
 from torch import Tensor
@@ -36,6 +38,7 @@ INT4_ROWS_FLOAT16: Final = 8
 INT4_ROWS_FLOAT32: Final = 32
 """The same beside a float32 copy, where there is no FBGEMM."""
 
+_MAX_WAITING: Final = 2
 _INNER_K_TILES: Final = 1
 _ROW_MULTIPLE: Final = 16
 """The int4 kernel wants so many outputs or a multiple."""
@@ -69,12 +72,39 @@ class BatchSizeLinear:
 class HalfLinear:
     """float32 activations times float16 weights, which FBGEMM holds packed. Only where ``can_be_half``."""
 
-    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
-        self._packed = torch.ops.quantized.linear_prepack_fp16(weight.float(), None if bias is None else bias.float())
+    def __init__(self, packed: Future[Any]) -> None:
+        """``packed``: from a ``HalfPacker``."""
+        self._packed = packed
 
     def __call__(self, x: Tensor) -> Tensor:
-        product: Tensor = torch.ops.quantized.linear_dynamic_fp16(x, self._packed)
+        product: Tensor = torch.ops.quantized.linear_dynamic_fp16(x, self._packed.result())
         return product
+
+
+class HalfPacker:
+    """Packs weights in a thread of its own while the next ones are read: it takes as long as all the rest of loading,
+    and FBGEMM does it with one thread."""
+
+    def __init__(self) -> None:
+        self._executor = ThreadPoolExecutor(1, thread_name_prefix="pack-weights")
+        self._waiting: deque[Future[Any]] = deque()
+
+    def pack(self, weight: Tensor, bias: Tensor | None) -> HalfLinear:
+        while len(self._waiting) >= _MAX_WAITING:  # they are held in float32 until their turn comes
+            self._waiting.popleft().result()
+        packed = self._executor.submit(_pack, weight, bias)
+        self._waiting.append(packed)
+        return HalfLinear(packed)
+
+    def finish(self) -> None:
+        """Return when all is packed. Raises what went wrong."""
+        while self._waiting:
+            self._waiting.popleft().result()
+
+
+def _pack(weight: Tensor, bias: Tensor | None) -> Any:
+    with torch.inference_mode():
+        return torch.ops.quantized.linear_prepack_fp16(weight.float(), None if bias is None else bias.float())
 
 
 def can_be_half(weight: Tensor) -> bool:
