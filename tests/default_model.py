@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from mindserve.cli.default_model import SMOLLM2, cache_folder
+from mindserve.cli.fetch import cache_folder
+from mindserve.config.packaged import SMOLLM2
 
 
 def default_model_file() -> Path:

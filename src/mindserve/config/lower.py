@@ -5,8 +5,9 @@ from __future__ import annotations
 from mindserve.config.load import LoadedConfig
 from mindserve.config.model_types import model_type_settings
 from mindserve.config.overrides import the_model
-from mindserve.config.paths import model_path
-from mindserve.config.settings import DEFAULT_MODEL_NAME, MIB, Dialect, LogSettings, ServeSettings
+from mindserve.config.packaged import PackagedModel
+from mindserve.config.paths import model_place
+from mindserve.config.settings import MIB, Dialect, LogSettings, ServeSettings
 
 
 def serve_settings(loaded: LoadedConfig) -> ServeSettings:
@@ -58,8 +59,8 @@ def model_name(loaded: LoadedConfig) -> str:
     name = the_model(loaded.config).model_name
     if name is not None:
         return name
-    path = model_path(loaded.config, loaded.base)
-    if path is None:
-        return DEFAULT_MODEL_NAME
-    path = path.resolve()
+    place = model_place(loaded.config, loaded.base)
+    if isinstance(place, PackagedModel):
+        return place.title
+    path = place.resolve()
     return path.stem if path.is_file() else path.name

@@ -9,6 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from mindserve.config._generated import Config, ModelConfig
+from mindserve.config.packaged import packaged_model
 
 CONTAINER_IP: Final = "MIES_CONTAINER_IP"
 MANAGEMENT_IP: Final = "MIES_CONTAINER_MANAGEMENT_IP"
@@ -60,7 +61,7 @@ def _variables(environ: Mapping[str, str]) -> dict[str, str]:
 
 def _model_values(overrides: Overrides) -> dict[str, Any]:
     given: dict[str, Any] = {
-        "model_weight_path": str(overrides.model.absolute()) if overrides.model is not None else None,
+        "model_weight_path": None if overrides.model is None else _typed_place(overrides.model),
         "backend_type": overrides.engine,
         "dtype": overrides.dtype,
     }
@@ -68,3 +69,8 @@ def _model_values(overrides: Overrides) -> dict[str, Any]:
     if overrides.model is not None:
         values["model_name"] = None  # the file's name belongs to the file's model
     return values
+
+
+def _typed_place(model: Path) -> str:
+    """A typed path starts where the command was given, wherever the config lies."""
+    return str(model) if packaged_model(str(model), Path.cwd()) is not None else str(model.absolute())

@@ -9,6 +9,7 @@ from typing import Final
 
 from mindserve.config._generated import Config, LoraModule
 from mindserve.config.overrides import the_model
+from mindserve.config.packaged import PackagedModel, packaged_model
 
 _MINDIE_CONFIG_FOLDER: Final = "conf"
 _MAX_PATH_CHARACTERS: Final = 512
@@ -22,11 +23,12 @@ def base_folder(config_file: Path | None) -> Path:
     return folder.parent if folder.name == _MINDIE_CONFIG_FOLDER else folder
 
 
-def model_path(config: Config, base: Path) -> Path | None:
-    """The weights' folder or file; ``None``: the default model."""
+def model_place(config: Config, base: Path) -> Path | PackagedModel:
+    """The weights' folder or file, or a model that is fetched."""
     text = the_model(config).model_weight_path
+    packaged = packaged_model(text, base)
     # os.path leaves the home of a user who does not exist as it is, where Path.expanduser would raise.
-    return None if text is None else base / os.path.expanduser(text)  # noqa: PTH111
+    return packaged if packaged is not None else base / os.path.expanduser(text or "")  # noqa: PTH111
 
 
 def adapter_path(module: LoraModule, base: Path) -> Path:

@@ -16,7 +16,7 @@ from mindserve.config._generated import Config
 from mindserve.config.faults import Fault
 from mindserve.config.listen import TlsFiles, listen_addresses
 from mindserve.config.overrides import the_model
-from mindserve.config.paths import adapter_path, file_problem, model_path, model_path_problem, template_text
+from mindserve.config.paths import adapter_path, file_problem, model_path_problem, model_place, template_text
 from mindserve.config.plugins import PluginParamsInvalid, plugin_types
 from mindserve.errors import shown
 
@@ -132,9 +132,9 @@ def _templates(config: Config, base: Path) -> Iterator[Fault]:
 
 def _weights(config: Config, base: Path) -> Iterator[Fault]:
     model = the_model(config)
-    path = model_path(config, base)
-    problem = model_path_problem(path, model.backend_type) if path is not None else None
-    if path is None and model.backend_type == "scripted":
+    place = model_place(config, base)
+    problem = model_path_problem(place, model.backend_type) if isinstance(place, Path) else None
+    if not isinstance(place, Path) and model.backend_type == "scripted":
         problem = "the scripted engine needs a script here"
     if problem is not None:
         yield Fault(WEIGHTS_PATH, problem)

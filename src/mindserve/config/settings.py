@@ -12,8 +12,7 @@ from typing import Final
 
 import msgspec
 
-DEFAULT_MODEL_NAME: Final = "SmolLM2-135M-Instruct"
-"""Served when nothing names a model."""
+from mindserve.config.packaged import DEFAULT_MODEL
 
 MIB: Final = 1024 * 1024
 
@@ -48,7 +47,7 @@ class ModelTypeSettings(msgspec.Struct, frozen=True, kw_only=True):
 class ServeSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Limits and choices of the front end. Counts are inclusive; ``None`` means: no own limit, take the engine's."""
 
-    model_name: str = DEFAULT_MODEL_NAME
+    model_name: str = DEFAULT_MODEL.title
     """The name requests must give [modelName]."""
     lora_names: tuple[str, ...] = ()
     """Further names requests may give [LoraModules[].name]."""
