@@ -10,7 +10,7 @@ ARGS ?=
 BASE_URL ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help env dev-env model serve gen check-gen lint format type arch test bench clean
+.PHONY: help env dev-env model test-model serve gen check-gen lint format type arch test bench clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -57,7 +57,10 @@ type: dev-env ## Mypy, strict, over src
 arch: dev-env ## Import contracts
 	PYTHONPATH=. $(BIN)/lint-imports --no-cache
 
-test: dev-env model check-gen lint type arch ## Everything that must hold before a change lands
+test-model: dev-env ## Fetch the tokenizer and chat template that tests of tool calls use
+	$(BIN)/python -m tests.qwen
+
+test: dev-env model test-model check-gen lint type arch ## Everything that must hold before a change lands
 	$(BIN)/pytest
 
 bench: dev-env model ## Measure a server: make bench [BASE_URL=http://host:port]

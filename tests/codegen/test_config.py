@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from codegen import config_models, models
+from codegen import config_models, config_reference, models
 from codegen.document import load
 from codegen.profile.config import lint
 
@@ -20,7 +20,16 @@ FAULTS = [
     ("minimum: 1024", "x-least: 1024", ("extension", "/$defs/Server/properties/port/x-least")),
     ("default: 1025", "default: 80", ("default", "/$defs/Server/properties/port/default")),
     ("exclusiveMinimum: 0", "uniqueItems: true", ("lost", "/$defs/Server/properties/share/uniqueItems")),
-    ("'#/$defs/Model'", "'#/$defs/Modell'", ("reference", "/properties/Models/items/$ref")),
+    (
+        "items: {$ref: '#/$defs/Model'}",
+        "items: {$ref: '#/$defs/Modell'}",
+        ("reference", "/properties/Models/items/$ref"),
+    ),
+    (
+        "additionalProperties: {$ref: '#/$defs/Model'}",
+        "additionalProperties: {type: string}",
+        ("A1", "/properties/ByName/additionalProperties"),
+    ),
     ("'Part of memory | cache.'", "Part of memory, cache.", ("lost", "/$defs/Server/properties/share/cache.")),
     ("type: boolean", "type: object, properties: {a: {}}", ("A1", "/$defs/Server/properties/secure")),
     ("required: [name]", "if: {}", ("lost", "/$defs/Model/if")),
@@ -55,7 +64,20 @@ def config() -> Iterator[Any]:
 def test_an_empty_file_has_every_default(config: Any) -> None:
     made = config.model_validate({})
     assert (made.server.port, made.server.share, made.server.address, made.server.secure) == (1025, 0.5, None, False)
-    assert (made.models, made.legacy) == ([], None)
+    assert (made.models, made.by_name, made.legacy) == ([], {}, None)
+
+
+def test_a_map_holds_models(config: Any) -> None:
+    assert config.model_validate({"ByName": {"x": {"name": "a"}}}).by_name["x"].level == "low"
+    with pytest.raises(ValidationError) as refusal:
+        config.model_validate({"ByName": {"x": {"name": "a", "block": 1}}})
+    assert refusal.value.errors()[0]["loc"] == ("ByName", "x", "block")
+
+
+def test_the_table_tells_where_a_maps_values_stand() -> None:
+    text = config_reference.generate(load(SCHEMA).data)
+    assert "| `ByName` | map of [Model](#model) | `{}` |" in text
+    assert "In the file: `ByName.<key>`." in text
 
 
 @pytest.mark.parametrize(

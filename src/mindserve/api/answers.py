@@ -6,8 +6,9 @@ from typing import Final
 
 from mindserve.api._generated.models import ChatCompletionRequest
 from mindserve.api.lower import stop_strings
-from mindserve.api.presence import filled, given
+from mindserve.api.presence import given
 from mindserve.api.server import Server
+from mindserve.api.tool_use import may_call_tools
 from mindserve.chat.answer import SequenceAnswer
 from mindserve.chat.constraints.build import Thinking
 from mindserve.chat.output import SequenceText
@@ -22,18 +23,13 @@ INLINE_STOP_CHARACTERS: Final = 2048
 """More are compiled by a worker, so that the event loop is not held up."""
 
 
-def calls_tools(request: ChatCompletionRequest) -> bool:
-    """Whether the model is told of tools and may call them."""
-    return filled(request.tools) and request.tool_choice != "none"
-
-
 def answer_format(request: ChatCompletionRequest, server: Server) -> AnswerFormat:
     """How to read what the served model generates for ``request``."""
     model_type = server.engine.info.model_type
     operator = settings_of_type(server.settings.model_types, model_type)
     return choose_format(
         model_type,
-        server.tokenizer.template_source(with_tools=calls_tools(request)),
+        server.tokenizer.template_source(with_tools=may_call_tools(request)),
         parser=operator.tool_call_parser,
         enable_reasoning=operator.enable_reasoning,
     )
@@ -54,7 +50,7 @@ async def sequence_answers(
     stops = stop_strings(request)
     is_short = sum(map(len, stops)) <= INLINE_STOP_CHARACTERS
     compiled = StopStrings(stops) if is_short else await server.prompts.run(lambda: StopStrings(stops))
-    calls = CallFormat(form.family, _toolbox(request)) if form.family and calls_tools(request) else None
+    calls = CallFormat(form.family, _toolbox(request)) if form.family and may_call_tools(request) else None
     thinking = thinking_of(request, form, server, lowered.prompt_token_ids)
     source = server.tokenizer.showing(form.marks) if calls or thinking.has_reasoning else server.tokenizer
 

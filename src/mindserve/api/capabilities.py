@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from mindserve.api._generated.models import ChatCompletionRequest, NamedToolChoice, TextPart
-from mindserve.api.presence import filled, given
+from mindserve.api.presence import given
+from mindserve.api.tool_use import may_call_tools
 from mindserve.chat.parsing.steps import Family
 from mindserve.config.settings import ServeSettings
 from mindserve.errors import RefusalKind, RequestRefused, shown
@@ -68,7 +69,7 @@ def _wishes(request: ChatCompletionRequest, settings: ServeSettings, family: Fam
         yield _Wish("logprobs", True, "reporting log-probabilities", Capability.LOGPROBS)
     if given(request.top_logprobs) is not None and request.logprobs is not False:
         yield _Wish("top_logprobs", request.top_logprobs, "reporting log-probabilities", Capability.LOGPROBS)
-    if filled(request.tools) and request.tool_choice != "none":
+    if may_call_tools(request):
         yield from _calls(request, family)
     wanted = given(request.response_format)
     if wanted is not None and wanted.type != "text":

@@ -5,9 +5,10 @@ from __future__ import annotations
 import msgspec
 
 from mindserve.api._generated.models import ChatCompletionRequest, NamedToolChoice, ResponseFormat
-from mindserve.api.answers import calls_tools, thinking_of
+from mindserve.api.answers import thinking_of
 from mindserve.api.presence import given
 from mindserve.api.server import Server
+from mindserve.api.tool_use import may_call_tools
 from mindserve.chat.constraints.build import Bonds, Constraint, ConstraintRefused, OfferedTool, build
 from mindserve.chat.constraints.schema import ANY_OBJECT, Schema
 from mindserve.chat.parsing.formats import AnswerFormat
@@ -70,7 +71,7 @@ def _refusal(field: str, reason: str) -> RequestRefused:
 
 def _bonds(request: ChatCompletionRequest) -> Bonds:
     form, form_field = _form(given(request.response_format))
-    if not calls_tools(request):
+    if not may_call_tools(request):
         return Bonds(form=form, form_field=form_field)
     tools = [
         OfferedTool(

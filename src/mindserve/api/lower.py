@@ -11,8 +11,9 @@ import msgspec
 from mindserve.api._generated.constants import DEFAULT_TOP_K, MAX_PROMPT_TOKENS, SEED_WARNING_MARGIN
 from mindserve.api._generated.defaults import ChatCompletionRequestDefaults as Defaults
 from mindserve.api._generated.models import ChatCompletionRequest, ChatMessage
-from mindserve.api.presence import filled, given
+from mindserve.api.presence import given
 from mindserve.api.sequences import sequence_wishes
+from mindserve.api.tool_use import may_call_tools
 from mindserve.config.settings import ServeSettings
 from mindserve.errors import RefusalKind, RequestRefused
 from mindserve.observe.logs import fields
@@ -133,11 +134,10 @@ class TemplateInput(msgspec.Struct, frozen=True):
 
 def template_input(request: ChatCompletionRequest) -> TemplateInput:
     """Takes time for long conversations."""
-    has_tools = filled(request.tools) and request.tool_choice != "none"
     kwargs = given(request.chat_template_kwargs) or {}
     return TemplateInput(
         messages=[_plain_message(message) for message in request.messages],
-        tools=msgspec.to_builtins(request.tools) if has_tools else None,
+        tools=msgspec.to_builtins(request.tools) if may_call_tools(request) else None,
         template_kwargs={name: value for name, value in kwargs.items() if value is not None},
     )
 

@@ -114,3 +114,24 @@ def test_loading_takes_no_torch(model_folder: Callable[[str], Path], default_mod
         f"load_tokenizer(pathlib.Path({str(path)!r})); sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("ending", "opened"),
+    [
+        ("<think>", True),
+        ("<think>\n\n", True),
+        ("<think>\n\n</think>\n\n", False),
+        ("<think> about it", False),
+        ("", False),
+    ],
+)
+def test_a_prompt_may_end_inside_the_thoughts(tokenizer_of: Tokenizers, ending: str, *, opened: bool) -> None:
+    tokenizer = tokenizer_of("chatml")
+    text = f"<|im_start|>assistant\n{ending}"
+    assert tokenizer.opens_reasoning(tokenizer.backend.encode(text, add_special_tokens=False).ids) is opened
+
+
+def test_text_of_the_request_opens_no_thoughts(tokenizer_of: Tokenizers) -> None:
+    tokenizer = tokenizer_of("chatml")
+    assert not tokenizer.opens_reasoning(tokenizer.render_chat([{"role": "user", "content": "what is <think>"}]))

@@ -7,10 +7,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from mindserve.chat.parsing.formats import PARSERS
 from mindserve.cli.planes import Plane
 from mindserve.cli.ready import curl_line, ready_lines
 from mindserve.config.listen import Listen, TlsFiles
-from mindserve.config.settings import ServeSettings
+from mindserve.config.settings import ModelTypeSettings, ServeSettings
 from mindserve_engine.types import EngineInfo
 
 INFO = EngineInfo(
@@ -56,3 +57,26 @@ def test_with_tls_the_command_names_certificates(bound: socket.socket) -> None:
     assert "--cacert /c.pem -H" in curl_line(Plane(Listen(host="127.0.0.1", port=0, tls=tls), bound, None), "m")
     mutual = TlsFiles(prefix="tls", cert=Path("/c.pem"), key=Path("/k.pem"), ca=(Path("/ca.pem"),))
     assert "--cert client.pem" in curl_line(Plane(Listen(host="127.0.0.1", port=0, tls=mutual), bound, None), "m")
+
+
+@pytest.mark.parametrize(
+    ("types", "notes"),
+    [
+        ({}, []),
+        ({"Llama": ModelTypeSettings(tool_call_parser="hermes")}, []),
+        (
+            {"qwen3": ModelTypeSettings(tool_call_parser="hermes")},
+            ["note: models: qwen3: nothing is set for the served type, llama"],
+        ),
+        (
+            {"llama": ModelTypeSettings(tool_call_parser="qwen1_5")},
+            [f'note: tool_call_parser: "qwen1_5" is none of {", ".join(PARSERS)}; the model\'s own way is used'],
+        ),
+    ],
+)
+def test_settings_of_types_that_have_no_effect_are_told(
+    bound: socket.socket, types: dict[str, ModelTypeSettings], notes: list[str]
+) -> None:
+    plane = Plane(Listen(host="127.0.0.1", port=0), bound, None)
+    lines = ready_lines((plane,), ServeSettings(model_name="m", model_types=types), INFO)
+    assert [line for line in lines if line.startswith("note: ")] == notes

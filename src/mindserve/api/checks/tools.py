@@ -11,14 +11,11 @@ from mindserve.api._generated.models import NamedToolChoice, Tool
 from mindserve.api._generated.rules import Rule
 from mindserve.api.checks.breach import Breach, Subject, required_bound
 from mindserve.api.presence import filled, given
+from mindserve.api.tool_use import may_call_tools
 
 
 def offered_tools(subject: Subject) -> list[Tool]:
     return given(subject.request.tools) or []
-
-
-def _tools_in_use(subject: Subject) -> bool:
-    return filled(subject.request.tools) and subject.request.tool_choice != "none"
 
 
 def parameters_types(subject: Subject, rule: Rule) -> Breach | None:
@@ -75,19 +72,19 @@ def choice_unknown_tool(subject: Subject, rule: Rule) -> Breach | None:
 
 
 def exclude_stop(subject: Subject, rule: Rule) -> Breach | None:
-    return Breach() if _tools_in_use(subject) and filled(subject.request.stop) else None
+    return Breach() if may_call_tools(subject.request) and filled(subject.request.stop) else None
 
 
 def exclude_stop_token_ids(subject: Subject, rule: Rule) -> Breach | None:
-    return Breach() if _tools_in_use(subject) and filled(subject.request.stop_token_ids) else None
+    return Breach() if may_call_tools(subject.request) and filled(subject.request.stop_token_ids) else None
 
 
 def exclude_include_stop_str(subject: Subject, rule: Rule) -> Breach | None:
-    return Breach() if _tools_in_use(subject) and subject.request.include_stop_str_in_output is True else None
+    return Breach() if may_call_tools(subject.request) and subject.request.include_stop_str_in_output is True else None
 
 
 def exclude_beam(subject: Subject, rule: Rule) -> Breach | None:
-    return Breach() if _tools_in_use(subject) and subject.request.use_beam_search is True else None
+    return Breach() if may_call_tools(subject.request) and subject.request.use_beam_search is True else None
 
 
 def exclude_best_of(subject: Subject, rule: Rule) -> Breach | None:
@@ -100,17 +97,17 @@ def exclude_n(subject: Subject, rule: Rule) -> Breach | None:
 
 def _exclude_several(subject: Subject, num_sequences: int | None) -> Breach | None:
     several = num_sequences is not None and num_sequences > 1
-    return Breach(value=num_sequences) if several and _tools_in_use(subject) else None
+    return Breach(value=num_sequences) if several and may_call_tools(subject.request) else None
 
 
 def exclude_logprobs(subject: Subject, rule: Rule) -> Breach | None:
-    return Breach() if _tools_in_use(subject) and subject.request.logprobs is True else None
+    return Breach() if may_call_tools(subject.request) and subject.request.logprobs is True else None
 
 
 def exclude_top_logprobs(subject: Subject, rule: Rule) -> Breach | None:
     """``top_logprobs`` counts as a wish for log-probabilities, be it 0, unless ``logprobs`` says no (R11)."""
     top_logprobs = given(subject.request.top_logprobs)
     switched_off = subject.request.logprobs is False and top_logprobs == 0
-    if top_logprobs is None or switched_off or not _tools_in_use(subject):
+    if top_logprobs is None or switched_off or not may_call_tools(subject.request):
         return None
     return Breach(value=top_logprobs)

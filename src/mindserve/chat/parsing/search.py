@@ -19,7 +19,7 @@ class Found(NamedTuple):
 
 
 class Search(Protocol):
-    """Feed it text until it finds something or the text ends, then ``finish``."""
+    """Feed it text until it finds something, and then no more; or until the text ends, then ``finish``."""
 
     def feed(self, text: str) -> Found: ...
 
@@ -45,16 +45,14 @@ class MarkSearch:
         self._num_held = 0
 
     def feed(self, text: str) -> Found:
-        before, mark = (result := self._search.feed(text)).text, result.matched
+        result = self._search.feed(text)
+        before, mark = result.text, result.matched
         if mark is None:
             self._num_held += len(text) - len(before)
             return Found(before)
-        num_read = len(before) + len(mark) - self._num_held
-        self._num_held = 0
-        return Found(before, mark, text[num_read:])
+        return Found(before, mark, text[len(before) + len(mark) - self._num_held :])
 
     def finish(self) -> str:
-        self._num_held = 0
         return self._search.finish()
 
 

@@ -126,6 +126,12 @@ def test_a_name_has_an_end_within_bounds(excess: int) -> None:
     assert [type(piece) for piece in pieces] == [Content if excess else Call]
 
 
+def test_behind_a_name_without_an_end_calls_count_again() -> None:
+    void = "<function=" + "x" * (MAX_NAME + 5)
+    for parts in ([f"{void}<function=now></function>"], [void, "<function=now></function>"]):
+        assert parse(QWEN3_CODER, parts) == [Content(void), Call("now", "{}")]
+
+
 def test_python_has_an_end_within_bounds() -> None:
     code = f"tool_call(n='{'x' * MAX_PYTHON}')"
     text = f"now\n```python\n{code}```"
