@@ -46,7 +46,8 @@ class _Run:
 async def run_suite(settings: Settings, progress: Progress = lambda _: None) -> Report:
     """Run the cases that ``settings`` select. ``progress`` is told of each case as it is done.
 
-    No answer of a server raises. Raises ``SuiteError`` for a selection that names nothing.
+    No answer of a server raises. Raises ``SuiteError`` for a selection that names nothing, and for a model that is not
+    served.
     """
     cases = select(settings.only)
     started, start = datetime.now(UTC), time.monotonic()
