@@ -72,8 +72,8 @@ def invariant(
 def ask(name: str, seen: Seen, argument: Any = None) -> list[Finding]:
     """What one invariant finds.
 
-    A predicate reads answers as the schema has them. Where the schema has found fault with the answer already, one that
-    stumbles over its shape has nothing to add.
+    A predicate reads answers as the schema has them, and may stumble over others: the schema's findings tell those.
+    What it stumbled over is kept: where nothing has found fault, it is the suite's.
     """
     rule = INVARIANTS[name]
     findings = []
@@ -82,9 +82,8 @@ def ask(name: str, seen: Seen, argument: Any = None) -> list[Finding]:
             findings.append(Finding(name, rule.level, text))
             if len(findings) == MAX_FAULTS:
                 break
-    except (KeyError, TypeError, IndexError, ValueError, AttributeError):
-        if seen.is_well_formed:
-            raise
+    except (KeyError, TypeError, IndexError, ValueError, AttributeError) as error:
+        seen.stumbles.append(error)
     return findings
 
 
