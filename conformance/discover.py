@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
 from typing import Any, Final
 
 from conformance.bodies import Body, Change
+from conformance.capabilities import probes
 from conformance.case import CHAT, Call
 from conformance.client import Client, Exchange, Sent, Trouble
 from conformance.contract import load_contract
-from conformance.files import PACKAGE, SuiteError, read_yaml
+from conformance.files import SuiteError
 from conformance.load import change_of
 from conformance.oracle.seen import NotJson, Seen, parse_json
 from conformance.oracle.shapes import shortened
@@ -28,17 +28,6 @@ class Discovery:
     capabilities: Mapping[str, Capability]
     lost: str | None
     """Why the server cannot be reached."""
-
-
-@cache
-def probes() -> dict[str, dict[str, Any]]:
-    """``capabilities.yaml``: name -> how it is found out."""
-    named: dict[str, dict[str, Any]] = read_yaml(PACKAGE / "capabilities.yaml")
-    return named
-
-
-def capability_names() -> frozenset[str]:
-    return frozenset(probes())
 
 
 async def discover(client: Client, settings: Settings) -> Discovery:
@@ -135,6 +124,8 @@ def _shows(
             return bool(seen.sequences[0].text == probe["text"])
         if "key" in probe:
             return any(probe["key"] in chunk for chunk in seen.chunks)
+        if "no_key" in probe:
+            return bool(seen.chunks) and not any(probe["no_key"] in chunk for chunk in seen.chunks)
         return bool(seen.sequences[0].reasoning)
     except (NotJson, KeyError, TypeError, IndexError, ValueError, AttributeError):
         return False

@@ -65,7 +65,7 @@ def default_setup(*only: str) -> Setup:
 @contextmanager
 def served(setup: Setup) -> Iterator[str]:
     """The URL of a server of that kind, on a free port."""
-    command = [sys.executable, "-m", "mindserve", "serve", "--port", "0", *setup.serve]
+    command = [sys.executable, "-m", "mindserve", "serve", "--port", "0", "--log-level", "error", *setup.serve]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
         try:

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from conformance import run as suite
+from conformance.capabilities import capability_names
 from conformance.case import Level
 from conformance.catalogue import all_cases, select
 from conformance.client import Exchange
-from conformance.discover import capability_names
 from conformance.files import SuiteError
 from conformance.oracle.registry import Finding
 from conformance.profile import Profile
