@@ -89,7 +89,7 @@ def certify(setup: Setup, out: Path) -> int:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, default=Path("build/conformance"), help="where the reports go")
+    parser.add_argument("--out", type=Path, default=Path(".conformance"), help="where the reports go")
     out: Path = parser.parse_args(arguments).out
     with tempfile.TemporaryDirectory() as folder:
         plain, full = (Path(folder, name) for name in ("plain", "full"))
