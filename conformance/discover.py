@@ -26,7 +26,9 @@ class Discovery:
     """What was found out before the cases."""
 
     capabilities: Mapping[str, Capability]
-    lost: str | None
+    adapter: str | None = None
+    """Name of the LoRA adapter to ask."""
+    lost: str | None = None
     """Why the server cannot be reached."""
 
 
@@ -37,8 +39,9 @@ async def discover(client: Client, settings: Settings) -> Discovery:
     """
     listed = await client.send(Sent("GET", "/v1/models", {}, None))
     if listed.trouble is Trouble.UNREACHABLE:
-        return Discovery({}, listed.reason)
+        return Discovery({}, lost=listed.reason)
     await _check_model(client, settings, listed)
+    adapter = _adapter_of(settings, listed)
     found: dict[str, Capability] = {}
     for name, probe in probes().items():
         forced = settings.profile.capabilities.get(name)
@@ -50,10 +53,12 @@ async def discover(client: Client, settings: Settings) -> Discovery:
             limit = settings.profile.max_body_bytes
             found[name] = Capability(name, limit is not None, f"limits.max_body_bytes of the profile: {limit}")
         elif probe["by"] == "models":
-            found[name] = _adapters(name, settings, listed)
+            found[name] = _adapters(name, adapter)
         else:
             found[name] = await _probed(client, settings, name, probe)
-    return Discovery(found, None)
+    if found["lora"].present and adapter is None:
+        raise SuiteError("the profile says that there is an adapter, but neither it nor the model list names one")
+    return Discovery(found, adapter)
 
 
 async def _check_model(client: Client, settings: Settings, listed: Exchange) -> None:
@@ -74,7 +79,7 @@ def _listed_models(listed: Exchange) -> list[dict[str, Any]]:
         return []
 
 
-def adapter_of(settings: Settings, listed: Exchange) -> str | None:
+def _adapter_of(settings: Settings, listed: Exchange) -> str | None:
     """The adapter to ask: the profile's, else the first one that the model list has."""
     if settings.profile.adapter is not None:
         return settings.profile.adapter
@@ -82,11 +87,10 @@ def adapter_of(settings: Settings, listed: Exchange) -> str | None:
     return next((name for name in adapters if isinstance(name, str)), None)
 
 
-def _adapters(name: str, settings: Settings, listed: Exchange) -> Capability:
-    adapter = adapter_of(settings, listed)
+def _adapters(name: str, adapter: str | None) -> Capability:
     if adapter is None:
         return Capability(name, False, "GET /v1/models lists no model with a parent")
-    return Capability(name, True, adapter)
+    return Capability(name, True, f"the adapter {adapter}")
 
 
 async def _probed(client: Client, settings: Settings, name: str, probe: Mapping[str, Any]) -> Capability:
