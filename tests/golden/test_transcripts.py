@@ -1,9 +1,8 @@
 """The text examples of the document, and tool calls and reasoning, of which it has none, byte for byte as this server
 answers them.
 
-Each ``data/<name>.yaml`` says what is asked (an example request of the contract, or one of its own), what the scripted
-engine generates, and what the process would have counted and seen on its clock; ``data/<name>.json`` or ``.sse`` is the
-body that must come. Where the document's own bytes differ, ``spec/docs/interpretations.md`` says why (E1 to E13).
+The suite's golden transcripts (``conformance/golden_cases.py``) with the ids and times of the document: here even those
+bytes are the server's.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from mindserve.api.app import app_of
 from mindserve.config.settings import ServeSettings
 from tests.serving import make_server, numbered_ids, scripted_model
 
-DATA = Path(__file__).parent / "data"
+DATA = Path(__file__).parents[2] / "conformance" / "golden"
 EXAMPLES = Path(__file__).parents[2] / "spec" / "examples"
 CASES = sorted(path.stem for path in DATA.glob("*.yaml"))
 

@@ -1,0 +1,60 @@
+"""Asks the oracle about the exchanges of a case."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from conformance.case import Case, Expectation, Kind
+from conformance.oracle import golden, http, named, stream, tokens, tools, whole
+from conformance.oracle.registry import Finding, Scope, ask, ask_all
+from conformance.oracle.seen import Seen
+
+UNPROCESSABLE: Final = 422
+BAD_REQUEST: Final = 400
+BETWEEN: Final = ("same-answer", "same-usage", "ids-differ")
+"""Asked of answers to one question in several forms."""
+THEMES: Final = (golden, http, named, stream, tokens, tools, whole)
+"""The modules that fill the registry."""
+
+
+def judge(case: Case, seen: Seen) -> list[Finding]:
+    """Everything that does not hold. Raises what an invariant stumbled over, if there is nothing else to tell."""
+    findings = _findings(case, seen)
+    stumbles = [error for one in (seen, *seen.others) for error in one.stumbles]
+    if stumbles and not findings:
+        raise stumbles[0]
+    return findings
+
+
+def _findings(case: Case, seen: Seen) -> list[Finding]:
+    expect = case.expect
+    if expect.unless is not None and seen.exchange.status != expect.status:
+        expect = Expectation(kind=Kind.REFUSED, status=UNPROCESSABLE, names=expect.unless)
+    seen.status, seen.names = expect.status, expect.names
+    findings = ask_all(Scope.HTTP, seen)
+    if seen.exchange.status is None or seen.exchange.trouble is not None:
+        return findings
+    if seen.exchange.status != expect.status:
+        return findings + (ask_all(Scope.REFUSAL, seen) if seen.exchange.status >= BAD_REQUEST else [])
+    findings += _of_kind(expect, seen)
+    for check in expect.checks:
+        findings += ask(check.id, seen, check.argument)
+    for other in seen.others:
+        findings += ask_all(Scope.HTTP, other) or _of_answer(other)
+    return findings + ([finding for name in BETWEEN for finding in ask(name, seen)] if seen.others else [])
+
+
+def _of_kind(expect: Expectation, seen: Seen) -> list[Finding]:
+    match expect.kind:
+        case Kind.ANSWER:
+            return _of_answer(seen)
+        case Kind.REFUSED:
+            return ask_all(Scope.REFUSAL, seen)
+        case Kind.FAILED:
+            return [*ask("frame-bytes", seen), *ask("chunk-json", seen), *ask_all(Scope.FAILED, seen)]
+        case Kind.PLANE:
+            return [] if expect.component is None else ask("plane-schema", seen, expect.component)
+
+
+def _of_answer(seen: Seen) -> list[Finding]:
+    return ask_all(Scope.STREAM if seen.is_stream else Scope.WHOLE, seen) + ask_all(Scope.ANSWER, seen)
