@@ -15,12 +15,22 @@ DEFAULT_REPLY: Final[dict[str, Any]] = {
     "logprobs": -0.5,
 }
 """To all other cases."""
+ANSWERS: Final[list[dict[str, Any]]] = [
+    {
+        "contains": "What is the weather in Paris?",
+        "pieces": ["<tool_call>\n", '{"name": "get_weather", "arg', 'uments": {"city": "Paris"}}', "\n</tool_call>"],
+        "logprobs": -0.5,
+    },
+    {"contains": "Give me an empty JSON object.", "pieces": ["{", "}"], "logprobs": -0.5},
+    {"contains": "Name a colour as JSON.", "pieces": ['{"n": ', "3", "}"], "logprobs": -0.5},
+]
+"""To the questions of ``bases.yaml`` that bind the answer."""
 
 
 def script() -> list[dict[str, Any]]:
     """The replies, in the form of a script of mindserve's scripted engine."""
     told = [{"contains": marker(case.id), **case.reply} for case in all_cases() if case.reply is not None]
-    return [{"contains": marker("capability"), "pieces": ["scripted"]}, *told, DEFAULT_REPLY]
+    return [{"contains": marker("capability"), "pieces": ["scripted"]}, *told, *ANSWERS, DEFAULT_REPLY]
 
 
 def script_text() -> str:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from conformance.script import script_text
-from mindserve.config.settings import DEFAULT_MODEL_NAME
+from mindserve.config.packaged import DEFAULT_MODEL
 
 ROOT: Final = Path(__file__).parents[2]
 FULL_TEXT_CASES: Final = ("golden.*", "stream.*", "whole.*")
@@ -59,7 +59,7 @@ def _config(script: Path, folder: Path, *, full_text: bool) -> dict[str, Any]:
 
 def default_setup(*only: str) -> Setup:
     """What ``make serve`` serves."""
-    return Setup("default model", [], DEFAULT_MODEL_NAME, only)
+    return Setup("default model", [], DEFAULT_MODEL.title, only)
 
 
 @contextmanager

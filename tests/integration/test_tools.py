@@ -313,20 +313,6 @@ async def test_a_real_template_over_random_weights(tmp_path: Path) -> None:
     assert all(answer["content"] or answer["tool_calls"] or answer["finish_reason"] == "stop" for answer in answers)
 
 
-async def test_requests_that_cannot_be_kept_are_refused(live: Live) -> None:
-    strict = {**NOW, "function": {**NOW["function"], "strict": True}}
-    named = {"type": "function", "function": {"name": "now"}}
-    for fields, field in [
-        ({"tool_choice": "required"}, "tool_choice"),
-        ({"tool_choice": named}, "tool_choice"),
-        ({"tools": [WEATHER, strict]}, "tools[1].function.strict"),
-    ]:
-        for stream in (True, False):
-            refused = await post_chat(live, asking("Oslo", stream=stream, **fields))
-            assert refused.status_code == 422
-            assert refused.json()["error"].startswith(f"{field}: ")
-
-
 async def test_a_call_is_sent_when_it_is_complete(live: Live) -> None:
     """The engine hangs in the second call; the client has the first one."""
     async with (

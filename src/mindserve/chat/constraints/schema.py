@@ -36,7 +36,7 @@ def enforced(schema: Schema) -> Schema:
 
 def suggested(schema: Schema) -> Schema:
     """``schema`` for a grammar that passes over what it cannot enforce."""
-    if max(map(len, _properties(schema)), default=0) > MAX_PROPERTIES:
+    if is_endless(schema) or max(map(len, _properties(schema)), default=0) > MAX_PROPERTIES:
         schema = ANY_OBJECT
     return {**schema, "x-guidance": {**_WRITING, "lenient": True}}
 
