@@ -1,0 +1,129 @@
+"""Servers whose refusals, or whose other paths, are wrong in one way."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Final
+
+from tests.conformance.mutants.faults import Json, Mutant, compact, on_answer, on_refusal, status
+from tests.conformance.mutants.proxy import Answer, Fault, Forward, Question
+
+
+def _said(answer: Answer) -> Json:
+    body: Json = json.loads(answer.body)
+    return body
+
+
+def _openai(answer: Answer) -> Answer:
+    error = {"message": _said(answer)["error"], "type": "invalid_request_error", "param": None, "code": None}
+    return answer.with_body(compact({"error": error}))
+
+
+def _detail(answer: Answer) -> Answer:
+    """As FastAPI writes it."""
+    return answer.with_body(compact({"detail": [{"loc": ["body"], "msg": _said(answer)["error"], "type": "value"}]}))
+
+
+def _nameless(answer: Answer) -> Answer:
+    return answer.with_body(compact({**_said(answer), "error": "the request is not valid"}))
+
+
+def _other_class(answer: Answer) -> Answer:
+    return answer.with_body(compact({**_said(answer), "error_type": "Bad Request"}))
+
+
+def _classless(answer: Answer) -> Answer:
+    return answer.with_body(compact({"error": _said(answer)["error"]}))
+
+
+def _plain(answer: Answer) -> Answer:
+    return answer.with_body(_said(answer)["error"].encode()).with_header("content-type", "text/plain")
+
+
+def _as_event(question: Question, answer: Answer) -> Answer:
+    if answer.status != 422 or not (question.fields or {}).get("stream"):
+        return answer
+    events = b"data: " + answer.body + b"\n\ndata: [DONE]\n\n"
+    return replace(answer, status=200).with_header("content-type", "text/event-stream").with_body(events)
+
+
+def _of_kind(word: str, number: int) -> Fault:
+    """Refusals whose text speaks of ``word`` have another status."""
+    return on_refusal(lambda answer: replace(answer, status=number) if word in _said(answer)["error"] else answer)
+
+
+async def _any_content_type(question: Question, forward: Forward) -> Answer:
+    headers = [(name, b"application/json" if name == b"content-type" else value) for name, value in question.headers]
+    return await forward(replace(question, headers=headers))
+
+
+def _any_status(number: int, other: int) -> Fault:
+    return on_answer(lambda question, answer: replace(answer, status=other) if answer.status == number else answer)
+
+
+REFUSALS: Final = (
+    Mutant("errors with status 200", on_refusal(status(200)), "?"),
+    Mutant("errors with status 400", on_refusal(status(400)), "?"),
+    Mutant("errors with status 500", on_refusal(status(500)), "?"),
+    Mutant("errors that do not name the field", on_refusal(_nameless), "?"),
+    Mutant("errors of OpenAI's shape", on_refusal(_openai), "?"),
+    Mutant("errors of FastAPI's shape", on_refusal(_detail), "?"),
+    Mutant("errors of another class", on_refusal(_other_class), "?"),
+    Mutant("errors without a class", on_refusal(_classless), "?"),
+    Mutant("errors in plain text", on_refusal(_plain), "?"),
+    Mutant("errors as events of a stream", on_answer(_as_event), "?"),
+    Mutant("broken JSON with status 400", _of_kind("JSON", 400), "?"),
+    Mutant("an unknown model with status 404", _of_kind("model", 404), "?"),
+    Mutant("any content type taken", _any_content_type, "?"),
+    Mutant("a body too large with status 400", _any_status(413, 400), "?"),
+    Mutant("a wrong method with status 404", _any_status(405, 404), "?"),
+    Mutant(
+        "no Allow beside 405",
+        on_answer(lambda question, answer: answer.with_header("allow", None) if answer.status == 405 else answer),
+        "?",
+    ),
+)
+
+# ------------------------------------------------------------------------------------------------------- other paths
+
+
+def _no_model(question: Question, answer: Answer) -> Answer:
+    return answer.with_body(compact({**_said(answer), "data": []}))
+
+
+def _models_of_another_kind(question: Question, answer: Answer) -> Answer:
+    return answer.with_body(compact({**_said(answer), "object": "models"}))
+
+
+async def _every_model(question: Question, forward: Forward) -> Answer:
+    is_one = question.path.startswith("/v1/models/")
+    return await forward(replace(question, path="/v1/models/m") if is_one else question)
+
+
+def _well(question: Question, answer: Answer) -> Answer:
+    return answer.with_header("content-type", "text/plain").with_body(b"OK")
+
+
+async def _page_not_found(question: Question, forward: Forward) -> Answer:
+    answer = await forward(question)
+    if answer.status != 404:
+        return answer
+    return answer.with_header("content-type", "text/html").with_body(b"<h1>Not Found</h1>")
+
+
+PATHS: Final = (
+    Mutant("an empty list of models", on_answer(_no_model, "/v1/models"), "?"),
+    Mutant("a list of models of another kind", on_answer(_models_of_another_kind, "/v1/models"), "?"),
+    Mutant("every model known", _every_model, "?"),
+    Mutant("health in plain text", on_answer(_well, "/v2/health/ready"), "?"),
+    Mutant("never ready", on_answer(lambda question, answer: replace(answer, status=503), "/v2/health/ready"), "?"),
+    Mutant("a page for what is not found", _page_not_found, "?"),
+    Mutant(
+        "figures of another kind",
+        on_answer(lambda question, answer: answer.with_header("content-type", "text/html"), "/metrics"),
+        "?",
+    ),
+)
+
+MUTANTS: Final = (*REFUSALS, *PATHS)
