@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-import yaml
+from conformance.bodies import Change
+from conformance.case import Call, Case, Expectation, Kind
+from conformance.contract import lines_of, load_contract, readings_of
+from conformance.files import CASES, read_yaml
 
-_FILE = Path(__file__).parent / "cases" / "rules.yaml"
+_FILE: Final = CASES / "rules.yaml"
+_UNPROCESSABLE: Final = 422
 
 
 @dataclass(frozen=True)
@@ -25,29 +29,39 @@ class RuleCase:
 
 
 def load_rule_cases(model: str) -> list[RuleCase]:
-    """All cases as complete bodies for the served model called ``model``."""
-    document = yaml.safe_load(_FILE.read_text(encoding="utf-8"))
-    base = {**document["base"], "model": model}
+    """All pairs as complete bodies for the served model called ``model``."""
     return [
         RuleCase(
-            rule=case["rule"],
-            field=case["field"],
-            breaks={**base, **_expanded(case["breaks"])},
-            keeps={**base, **_expanded(case["keeps"])},
-            unless=case.get("unless"),
+            rule=pair["rule"],
+            field=pair["field"],
+            breaks=Change(put=pair["breaks"]).body(model),
+            keeps=Change(put=pair["keeps"]).body(model),
+            unless=pair.get("unless"),
         )
-        for case in document["cases"]
+        for pair in _pairs()
     ]
 
 
-def _expanded(value: Any) -> Any:
-    """``{repeat, times}`` becomes a long string and ``{items, times}`` a long list, at any depth."""
-    if isinstance(value, list):
-        return [_expanded(element) for element in value]
-    if not isinstance(value, dict):
-        return value
-    if value.keys() == {"repeat", "times"}:
-        return value["repeat"] * value["times"]
-    if value.keys() == {"items", "times"}:
-        return [_expanded(value["items"])] * value["times"]
-    return {key: _expanded(member) for key, member in value.items()}
+def rule_pair_cases() -> Iterator[Case]:
+    """Two cases for each rule: ``rules.<rule>.breaks`` and ``rules.<rule>.keeps``."""
+    rules = load_contract().document["paths"]["/v1/chat/completions"]["post"]["x-rules"]
+    known = {rule["id"]: rule for rule in rules}
+    for pair in _pairs():
+        rule = known[pair["rule"]]
+        for half in ("breaks", "keeps"):
+            yield Case(
+                id=f"rules.{pair['rule']}.{half}",
+                theme="rules",
+                says=f"A request that {'breaks' if half == 'breaks' else 'just keeps'} the rule {pair['rule']}",
+                lines=lines_of(rule),
+                readings=readings_of(rule),
+                call=Call(change=Change(put=pair[half])),
+                expect=Expectation(kind=Kind.REFUSED, status=_UNPROCESSABLE, names=pair["field"])
+                if half == "breaks"
+                else Expectation(kind=Kind.ANSWER, unless=pair.get("unless")),
+            )
+
+
+def _pairs() -> list[dict[str, Any]]:
+    pairs: list[dict[str, Any]] = read_yaml(_FILE)["pairs"]
+    return pairs

@@ -1,0 +1,40 @@
+"""All cases, in the order of the report."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections import Counter
+from functools import cache
+
+from conformance.case import Case
+from conformance.files import SuiteError
+from conformance.judge import THEMES
+from conformance.load import load_cases
+from conformance.oracle.registry import INVARIANTS
+from conformance.rule_cases import rule_pair_cases
+
+
+@cache
+def all_cases() -> tuple[Case, ...]:
+    """Written and derived. Raises ``SuiteError``."""
+    assert THEMES
+    cases = (*load_cases(), *rule_pair_cases())
+    repeated = [name for name, count in Counter(case.id for case in cases).items() if count > 1]
+    if repeated:
+        raise SuiteError(f"ids of cases are not unique: {', '.join(repeated)}")
+    for case in cases:
+        unknown = [check.id for check in case.expect.checks if check.id not in INVARIANTS]
+        if unknown:
+            raise SuiteError(f"{case.id}: there is no invariant {unknown[0]}")
+    return cases
+
+
+def select(only: frozenset[str] | None) -> tuple[Case, ...]:
+    """The cases that ``only`` names by id or glob pattern. Raises ``SuiteError`` for a name that fits none."""
+    cases = all_cases()
+    if only is None:
+        return cases
+    idle = [name for name in sorted(only) if not any(fnmatch.fnmatchcase(case.id, name) for case in cases)]
+    if idle:
+        raise SuiteError(f"no case is called {', '.join(idle)}")
+    return tuple(case for case in cases if any(fnmatch.fnmatchcase(case.id, name) for name in only))

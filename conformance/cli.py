@@ -1,0 +1,119 @@
+"""The command line."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from conformance.catalogue import select
+from conformance.discover import capability_names
+from conformance.files import SuiteError
+from conformance.profile import Profile, load_profile
+from conformance.report.console import show
+from conformance.report.files import write_reports
+from conformance.results import Exit
+from conformance.run import run_suite
+from conformance.settings import Settings
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Exit status: 0 every MUST passed, 1 a MUST failed, 2 the suite could not tell (its own fault, no server, bad
+    arguments)."""
+    parsed = _parser().parse_args(arguments)
+    try:
+        return int(parsed.command(parsed))
+    except SuiteError as error:
+        print(f"error: {error}", file=sys.stderr)  # noqa: T201 - the command line talks to people
+        return Exit.COULD_NOT_TEST
+    except KeyboardInterrupt:
+        return 130
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="conformance", description="Tells whether a server keeps the contract.")
+    commands = parser.add_subparsers(required=True)
+    run = commands.add_parser("run", help="ask a server every case")
+    run.set_defaults(command=_run)
+    run.add_argument("--base-url", required=True, metavar="URL", help="http://host:port, without a path")
+    run.add_argument("--model", required=True, metavar="NAME", help="the base model's name in requests")
+    run.add_argument("--profile", metavar="FILE", help="what is known of the server; also the name of a shipped one")
+    run.add_argument("--out", type=Path, metavar="DIR", help="where results.yaml, junit.xml and report.html go")
+    run.add_argument(
+        "--only", action="append", metavar="ID", help="a case, or a pattern such as 'stream.*'; repeatable"
+    )
+    run.add_argument(
+        "--header", action="append", default=[], metavar="NAME:VALUE", help="sent along; kept out of reports"
+    )
+    run.add_argument("--rate", type=_positive, metavar="N", help="most requests a second")
+    run.add_argument("--concurrency", type=_count, metavar="N", help="most requests at a time (4)")
+    run.add_argument("--request-timeout", type=_positive, metavar="S", help="seconds for one request (60)")
+    run.add_argument("--total-timeout", type=_positive, metavar="S", help="seconds for the run (3600)")
+    run.add_argument("--insecure", action="store_true", help="take any TLS certificate")
+    listing = commands.add_parser("list", help="print the cases")
+    listing.set_defaults(command=_list)
+    listing.add_argument("only", nargs="*", metavar="ID", help="cases or patterns")
+    return parser
+
+
+def _run(parsed: argparse.Namespace) -> int:
+    settings = settings_of(parsed)
+    console = Console()
+    report = asyncio.run(run_suite(settings))
+    show(report, console)
+    if parsed.out is not None:
+        write_reports(report, parsed.out)
+        console.print(f"reports: {parsed.out}")
+    return report.exit_code
+
+
+def settings_of(parsed: argparse.Namespace) -> Settings:
+    """The settings of a ``run``. Raises ``SuiteError``."""
+    if not parsed.base_url.startswith(("http://", "https://")):
+        raise SuiteError(f"--base-url must begin with http:// or https://, got {parsed.base_url!r}")
+    profile = Profile() if parsed.profile is None else load_profile(parsed.profile, capability_names())
+    return Settings(
+        base_url=parsed.base_url.rstrip("/"),
+        model=parsed.model,
+        only=None if parsed.only is None else frozenset(parsed.only),
+        profile=profile,
+        headers=dict(_header(one) for one in parsed.header),
+        rate=parsed.rate,
+        concurrency=parsed.concurrency,
+        request_timeout_s=parsed.request_timeout,
+        total_timeout_s=parsed.total_timeout,
+        verify=not parsed.insecure,
+    )
+
+
+def _list(parsed: argparse.Namespace) -> int:
+    for case in select(frozenset(parsed.only) or None):
+        lines = ",".join(map(str, case.lines)) or "-"
+        needs = f" needs {', '.join(sorted(case.needs))}" if case.needs else ""
+        print(f"{case.id}  {case.level}  {lines}  {case.says}{needs}")  # noqa: T201 - what was asked for
+    return Exit.CONFORMS
+
+
+def _header(text: str) -> tuple[str, str]:
+    name, colon, value = text.partition(":")
+    if not colon or not name.strip():
+        raise SuiteError(f"--header must be NAME:VALUE, got {name!r}")
+    return name.strip(), value.strip()
+
+
+def _positive(text: str) -> float:
+    value = float(text)
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError("must be above 0")
+    return value
+
+
+def _count(text: str) -> int:
+    value = int(text)
+    if not 1 <= value <= 256:
+        raise argparse.ArgumentTypeError("must be from 1 to 256")
+    return value

@@ -1,0 +1,118 @@
+"""Finds out what a server can do, by asking it. Each verdict carries its evidence."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Final
+
+from conformance.bodies import Body, Change
+from conformance.case import CHAT, Call
+from conformance.client import Client, Exchange, Sent, Trouble
+from conformance.contract import load_contract
+from conformance.files import PACKAGE, read_yaml
+from conformance.load import change_of
+from conformance.oracle.seen import NotJson, Seen, parse_json
+from conformance.oracle.shapes import shortened
+from conformance.results import Capability
+from conformance.settings import Settings
+
+_HEADERS: Final = {"Content-Type": "application/json"}
+
+
+@dataclass(frozen=True)
+class Discovery:
+    """What was found out before the cases."""
+
+    capabilities: Mapping[str, Capability]
+    lost: str | None
+    """Why the server cannot be reached."""
+
+
+@cache
+def probes() -> dict[str, dict[str, Any]]:
+    """``capabilities.yaml``: name -> how it is found out."""
+    named: dict[str, dict[str, Any]] = read_yaml(PACKAGE / "capabilities.yaml")
+    return named
+
+
+def capability_names() -> frozenset[str]:
+    return frozenset(probes())
+
+
+async def discover(client: Client, settings: Settings) -> Discovery:
+    """Ask for every capability that the profile does not decide, the model list first."""
+    listed = await client.send(Sent("GET", "/v1/models", {}, None))
+    if listed.trouble is Trouble.UNREACHABLE:
+        return Discovery({}, listed.reason)
+    found: dict[str, Capability] = {}
+    for name, probe in probes().items():
+        forced = settings.profile.capabilities.get(name)
+        if forced is not None:
+            found[name] = Capability(name, forced, f"the profile says {'yes' if forced else 'no'}")
+        elif probe["by"] == "profile":
+            found[name] = Capability(name, False, "only a profile can say so")
+        elif probe["by"] == "models":
+            found[name] = _adapters(name, settings, listed)
+        else:
+            found[name] = await _probed(client, settings, name, probe)
+    return Discovery(found, None)
+
+
+def adapter_of(settings: Settings, listed: Exchange) -> str | None:
+    """The adapter to ask: the profile's, else the first one that the model list has."""
+    if settings.profile.adapter is not None:
+        return settings.profile.adapter
+    try:
+        data = parse_json(listed.body)["data"]
+        return next((one["id"] for one in data if one.get("parent") is not None), None)
+    except (NotJson, KeyError, TypeError, AttributeError):
+        return None
+
+
+def _adapters(name: str, settings: Settings, listed: Exchange) -> Capability:
+    adapter = adapter_of(settings, listed)
+    if adapter is None:
+        return Capability(name, False, "GET /v1/models lists no model with a parent")
+    return Capability(name, True, adapter)
+
+
+async def _probed(client: Client, settings: Settings, name: str, probe: Mapping[str, Any]) -> Capability:
+    """A capability is absent when the probe is refused, or its answer lacks what it should show."""
+    change = change_of(probe)
+    exchange, asked = await _chat(client, settings, change)
+    text = shortened(exchange.body.decode("utf-8", "replace"))
+    if exchange.status is not None and 400 <= exchange.status < 500:
+        return Capability(name, False, f"refused with {exchange.status}: {text}")
+    if probe["by"] == "refusal":
+        return Capability(name, True, f"status {exchange.status} to a request for it")
+    if exchange.status is None or exchange.status >= 400 or exchange.trouble is not None:
+        return Capability(name, False, f"no answer to the probe: status {exchange.status}, {exchange.reason or text}")
+    again = (await _chat(client, settings, change))[0] if probe["by"] == "repetition" else None
+    shows = _shows(settings, probe, asked, exchange, again)
+    return Capability(name, shows, f"{probe['says']}: {'yes' if shows else 'no'}")
+
+
+async def _chat(client: Client, settings: Settings, change: Change) -> tuple[Exchange, Body]:
+    body = change.body(settings.model)
+    content = Call(change=change).content(body)
+    return await client.send(Sent("POST", CHAT, _HEADERS, content)), body
+
+
+def _shows(
+    settings: Settings, probe: Mapping[str, Any], asked: Body, exchange: Exchange, again: Exchange | None
+) -> bool:
+    """Whether the answer shows the capability. Answers out of shape show nothing: the cases judge them."""
+    try:
+        seen = Seen(load_contract(), settings.profile, settings.model, asked, exchange)
+        if again is not None:
+            other = Seen(load_contract(), settings.profile, settings.model, asked, again)
+            return seen.sequences[0].told() == other.sequences[0].told()
+        if "text" in probe:
+            return bool(seen.sequences[0].text == probe["text"])
+        if "key" in probe:
+            return any(probe["key"] in chunk for chunk in seen.chunks)
+        return bool(seen.sequences[0].reasoning)
+    except (NotJson, KeyError, TypeError, IndexError, ValueError, AttributeError):
+        return False

@@ -1,0 +1,171 @@
+"""Reads the case files. Their form is checked, so that a misspelt key is told and not ignored."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import jsonschema_rs
+
+from conformance.bodies import Change, bases
+from conformance.case import CHAT, Call, Case, Check, Expectation, Kind, Level
+from conformance.contract import listed
+from conformance.files import CASES, SuiteError, read_yaml
+
+_TEXT: Final = {"type": "string", "minLength": 1}
+_TEXTS: Final = {"type": "array", "items": _TEXT}
+_CHANGE: Final[dict[str, Any]] = {
+    "base": _TEXT,
+    "set": {"type": "object"},
+    "drop": _TEXTS,
+}
+_SCHEMA: Final[dict[str, Any]] = {
+    "type": "object",
+    "additionalProperties": False,
+    "required": ["theme", "cases"],
+    "properties": {
+        "theme": _TEXT,
+        "cases": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "additionalProperties": False,
+                "required": ["id", "says", "expect"],
+                "properties": {
+                    "id": {"type": "string", "pattern": r"^[a-z0-9-]+(\.[a-z0-9_-]+)+$"},
+                    "says": _TEXT,
+                    "doc": {"type": ["integer", "array"]},
+                    "reading": {"type": ["string", "array"]},
+                    "level": {"enum": ["MUST", "SHOULD"]},
+                    "needs": _TEXTS,
+                    "dialects": _TEXTS,
+                    "reply": {"type": "object"},
+                    "request": {
+                        "type": "object",
+                        "additionalProperties": False,
+                        "properties": {
+                            **_CHANGE,
+                            "method": _TEXT,
+                            "path": _TEXT,
+                            "headers": {"type": "object", "additionalProperties": {"type": "string"}},
+                            "text": {"type": ["string", "object"]},
+                            "base64": _TEXT,
+                            "pad_to_limit": {"type": "boolean"},
+                        },
+                    },
+                    "expect": {
+                        "type": "object",
+                        "additionalProperties": False,
+                        "minProperties": 1,
+                        "properties": {
+                            "answer": {"const": True},
+                            "refused": {"type": "integer"},
+                            "failed": {"const": True},
+                            "plane": {"type": "integer"},
+                            "component": _TEXT,
+                            "names": _TEXT,
+                            "unless": _TEXT,
+                            "check": {"type": "array"},
+                            "same_as": {
+                                "type": "array",
+                                "items": {"type": "object", "additionalProperties": False, "properties": _CHANGE},
+                            },
+                        },
+                    },
+                },
+            },
+        },
+    },
+}
+_VALIDATOR: Final = jsonschema_rs.Draft202012Validator(_SCHEMA)
+
+
+def load_cases() -> Iterator[Case]:
+    """The cases of all files of ``cases/`` but the rules', which are pairs. Raises ``SuiteError``."""
+    for path in sorted(CASES.glob("*.yaml")):
+        if path.name != "rules.yaml":
+            yield from cases_of(path)
+
+
+def cases_of(path: Path) -> Iterator[Case]:
+    """The cases of one file. Raises ``SuiteError``."""
+    document = read_yaml(path)
+    for error in _VALIDATOR.iter_errors(document):
+        raise SuiteError(f"{path}: {'.'.join(map(str, error.instance_path))}: {error.message}")
+    for entry in document["cases"]:
+        try:
+            yield _case(document["theme"], entry)
+        except (KeyError, ValueError) as error:
+            raise SuiteError(f"{path}: {entry['id']}: {error}") from error
+
+
+def _case(theme: str, entry: Mapping[str, Any]) -> Case:
+    request = entry.get("request", {})
+    change = None
+    if "path" not in request and not {"text", "base64"} & set(request):
+        change = change_of(request)
+    needs = frozenset(entry.get("needs", ()))
+    return Case(
+        id=entry["id"],
+        theme=theme,
+        says=entry["says"],
+        lines=tuple(listed(entry.get("doc"))),
+        readings=tuple(listed(entry.get("reading"))),
+        level=Level(entry.get("level", "MUST")),
+        needs=needs | {"scripted"} if "reply" in entry else needs,
+        dialects=frozenset(entry.get("dialects", ["vllm"])),
+        call=_call(request, change),
+        expect=_expectation(entry["expect"], change),
+        reply=entry.get("reply"),
+    )
+
+
+def change_of(entry: Mapping[str, Any], base: str = "plain") -> Change:
+    named = entry.get("base", base)
+    if named not in bases():
+        raise ValueError(f"there is no base request {named}")
+    return Change(named, entry.get("set", {}), tuple(entry.get("drop", ())))
+
+
+def _call(request: Mapping[str, Any], change: Change | None) -> Call:
+    raw = None
+    if "base64" in request:
+        raw = base64.b64decode(request["base64"])
+    elif "text" in request:
+        text = request["text"]
+        raw = (text if isinstance(text, str) else text["repeat"] * text["times"] + text.get("then", "")).encode()
+    has_body = raw is not None or change is not None
+    return Call(
+        method=request.get("method", "POST" if has_body else "GET"),
+        path=request.get("path", CHAT),
+        headers=request.get("headers", {}),
+        change=change,
+        raw=raw,
+        pad_to_limit=request.get("pad_to_limit", False),
+    )
+
+
+def _expectation(entry: Mapping[str, Any], change: Change | None) -> Expectation:
+    (kind,) = [kind for kind in Kind if kind.value in entry]
+    status = entry[kind.value]
+    same_as = [
+        (change or Change()).but(put=other.get("set"), drop=other.get("drop", ())) for other in entry.get("same_as", ())
+    ]
+    return Expectation(
+        kind=kind,
+        status=200 if status is True else status,
+        names=entry.get("names"),
+        unless=entry.get("unless"),
+        checks=tuple(_check(one) for one in entry.get("check", ())),
+        same_as=tuple(same_as),
+        component=entry.get("component"),
+    )
+
+
+def _check(entry: Any) -> Check:
+    if isinstance(entry, str):
+        return Check(entry)
+    ((name, argument),) = entry.items()
+    return Check(name, argument)

@@ -1,0 +1,187 @@
+"""What single cases ask for by name, with an argument."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import jsonschema_rs
+
+from conformance.oracle.registry import Scope, invariant
+from conformance.oracle.seen import NotJson, Seen, parse_json
+from conformance.oracle.shapes import schema_faults, shortened
+
+_FIGURES: Final = (
+    "Usage.batch_size Usage.queue_wait_time ChatCompletion.prefill_time ChatCompletion.decode_time_arr "
+    "PromptTokensDetails.cached_tokens"
+)
+
+
+@invariant(
+    "same-answer",
+    Scope.NAMED,
+    "The same question has the same answer in whatever form it is asked",
+    readings="S10 R1 R3",
+)
+def same_answer(seen: Seen, _: Any) -> Iterator[str]:
+    told = {index: one.told() for index, one in seen.sequences.items()}
+    for other in seen.others:
+        theirs = {index: one.told() for index, one in other.sequences.items()}
+        if told != theirs:
+            yield f"{shortened(str(told))} is not {shortened(str(theirs))}"
+
+
+@invariant(
+    "finish",
+    Scope.NAMED,
+    "Every sequence ends for the given reason",
+    fields="Choice.finish_reason ChunkChoice.finish_reason",
+)
+def finish(seen: Seen, reason: str) -> Iterator[str]:
+    for index, one in seen.sequences.items():
+        if one.finish != reason:
+            yield f"choice {index} finishes with {one.finish!r}, not {reason!r}"
+
+
+@invariant(
+    "text",
+    Scope.NAMED,
+    "The first sequence has the given text",
+    readings="S10 S11",
+    fields="AssistantMessage.content ChunkDelta.content",
+)
+def text(seen: Seen, expected: str) -> Iterator[str]:
+    if seen.sequences[0].text != expected:
+        yield f"the text is {shortened(repr(seen.sequences[0].text))}, not {expected!r}"
+
+
+@invariant(
+    "text-without",
+    Scope.NAMED,
+    "The text does not contain the given one",
+    readings="S11",
+    fields="AssistantMessage.content",
+)
+def text_without(seen: Seen, unwanted: str) -> Iterator[str]:
+    for index, one in seen.sequences.items():
+        if unwanted in one.text:
+            yield f"the text of choice {index} contains {unwanted!r}"
+
+
+@invariant(
+    "tokens",
+    Scope.NAMED,
+    "The first sequence has the given number of tokens",
+    readings="S3",
+    fields="Usage.completion_tokens",
+)
+def tokens(seen: Seen, expected: int) -> Iterator[str]:
+    if seen.usages[0]["completion_tokens"] != expected:
+        yield f"completion_tokens is {seen.usages[0]['completion_tokens']}, not {expected}"
+
+
+@invariant(
+    "usage-figures",
+    Scope.NAMED,
+    "The figures of the usage are those that the engine took",
+    readings="S3 S4",
+    fields=_FIGURES,
+)
+def usage_figures(seen: Seen, expected: dict[str, Any]) -> Iterator[str]:
+    told = {**seen.usages[0], **seen.usages[0]["prompt_tokens_details"]}
+    if not seen.exchange.is_stream:
+        told |= {key: seen.body[key] for key in ("prefill_time", "decode_time_arr")}
+    for key, value in expected.items():
+        if told.get(key) != value:
+            yield f"{key} is {told.get(key)}, not {value}"
+
+
+@invariant(
+    "calls",
+    Scope.NAMED,
+    "The first sequence calls the given function",
+    readings="R20",
+    fields="AssistantMessage.tool_calls ChunkDelta.tool_calls",
+)
+def calls(seen: Seen, name: str) -> Iterator[str]:
+    names = [call["name"] for call in seen.sequences[0].calls]
+    if name not in names:
+        yield f"the calls are {names}"
+
+
+@invariant(
+    "reasoning",
+    Scope.NAMED,
+    "The first sequence has the given chain of thought",
+    readings="S14",
+    fields="AssistantMessage.reasoning_content ChunkDelta.reasoning_content CompletionTokensDetails.reasoning_tokens",
+)
+def reasoning(seen: Seen, wanted: str | bool) -> Iterator[str]:
+    told = seen.sequences[0].reasoning
+    if bool(told) != bool(wanted) or (isinstance(wanted, str) and told != wanted):
+        yield f"reasoning_content is {shortened(repr(told))}"
+
+
+@invariant(
+    "content-json",
+    Scope.NAMED,
+    "The text is JSON that keeps the given schema, unless the length cut it off",
+    readings="R25",
+    fields="AssistantMessage.content",
+)
+def content_json(seen: Seen, schema: dict[str, Any]) -> Iterator[str]:
+    one = seen.sequences[0]
+    if one.finish == "length":
+        return
+    try:
+        jsonschema_rs.validate(schema, parse_json(one.text))
+    except (NotJson, jsonschema_rs.ValidationError) as error:
+        yield f"{shortened(repr(one.text))}: {error}"
+
+
+@invariant("header", Scope.NAMED, "The response has the given headers")
+def header(seen: Seen, expected: dict[str, str]) -> Iterator[str]:
+    for name, value in expected.items():
+        if value.lower() not in seen.exchange.headers.get(name.lower(), "").lower():
+            yield f"{name} is {seen.exchange.headers.get(name.lower())!r}, not {value!r}"
+
+
+@invariant("plane-schema", Scope.NAMED, "The body keeps the schema of its path", readings="C11 C12")
+def plane_schema(seen: Seen, component: str) -> Iterator[str]:
+    try:
+        body = seen.body
+    except NotJson as error:
+        seen.is_well_formed = False
+        yield f"the body is no JSON: {error}"
+        return
+    for fault in schema_faults(seen.contract, component, body):
+        seen.is_well_formed = False
+        yield fault
+
+
+@invariant(
+    "lists-model",
+    Scope.NAMED,
+    "The served model comes first, as its own root and without a parent",
+    readings="C11",
+    fields="ModelList.data Model.id Model.root Model.parent",
+)
+def lists_model(seen: Seen, _: Any) -> Iterator[str]:
+    first = seen.body["data"][0]
+    if (first["id"], first["root"], first["parent"]) != (seen.model, seen.model, None):
+        yield f"the first model is {shortened(str(first))}"
+    ids = [one["id"] for one in seen.body["data"]]
+    if len(set(ids)) != len(ids):
+        yield f"the ids are {ids}"
+
+
+@invariant("is-model", Scope.NAMED, "The model told of is the one asked for", readings="C11", fields="Model.id")
+def is_model(seen: Seen, _: Any) -> Iterator[str]:
+    if seen.body["id"] != seen.model:
+        yield f"the id is {seen.body['id']!r}"
+
+
+@invariant("body-contains", Scope.NAMED, "The body contains the given text")
+def body_contains(seen: Seen, expected: str) -> Iterator[str]:
+    if expected.encode() not in seen.exchange.body:
+        yield f"the body does not contain {expected!r}"

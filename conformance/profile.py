@@ -1,0 +1,87 @@
+"""Profiles: what is known of a server before it is asked. A YAML file, checked against the schema below."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import jsonschema_rs
+
+from conformance.files import PROFILES, SuiteError, read_yaml
+
+_SCHEMA: Final[dict[str, Any]] = {
+    "type": "object",
+    "additionalProperties": False,
+    "properties": {
+        "dialect": {"enum": ["vllm", "openai"]},
+        "capabilities": {"type": "object", "additionalProperties": {"type": "boolean"}},
+        "headers": {"type": "object", "additionalProperties": {"type": "string"}},
+        "adapter": {"type": "string", "minLength": 1},
+        "limits": {
+            "type": "object",
+            "additionalProperties": False,
+            "properties": {
+                "max_body_bytes": {"type": "integer", "minimum": 1024},
+                "max_sequences": {"type": "integer", "minimum": 1},
+            },
+        },
+        "timeouts": {
+            "type": "object",
+            "additionalProperties": False,
+            "properties": {name: {"type": "number", "exclusiveMinimum": 0} for name in ("request_s", "total_s")},
+        },
+        "pacing": {
+            "type": "object",
+            "additionalProperties": False,
+            "properties": {
+                "rate": {"type": "number", "exclusiveMinimum": 0},
+                "concurrency": {"type": "integer", "minimum": 1, "maximum": 256},
+            },
+        },
+    },
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Profile:
+    """What a profile file says; each part may be missing."""
+
+    dialect: str = "vllm"
+    capabilities: Mapping[str, bool] = field(default_factory=dict)
+    """Forced on or off; the others are found out."""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    adapter: str | None = None
+    """Name of a LoRA adapter; None: the first one that ``/v1/models`` lists."""
+    max_body_bytes: int | None = None
+    """The server's own limit of a request body: one byte more is sent. None: it is not tested."""
+    max_sequences: int = 128
+    """The most sequences that a request for many of them asks for; a small server may take fewer at a time."""
+    request_s: float | None = None
+    total_s: float | None = None
+    rate: float | None = None
+    concurrency: int | None = None
+
+
+def load_profile(name: str, capabilities: frozenset[str]) -> Profile:
+    """A file, or the name of a profile that comes with the suite. Raises ``SuiteError`` naming each fault."""
+    shipped = PROFILES / f"{name}.yaml"
+    path = shipped if shipped.is_file() and not Path(name).exists() else Path(name)
+    document = read_yaml(path)
+    document = {} if document is None else document
+    errors = jsonschema_rs.Draft202012Validator(_SCHEMA).iter_errors(document)
+    faults = [f"{'.'.join(map(str, error.instance_path)) or 'the profile'}: {error.message}" for error in errors]
+    if not faults:
+        unknown = set(document.get("capabilities", {})) - capabilities
+        faults = [
+            f"capabilities.{one}: not known; there are {', '.join(sorted(capabilities))}" for one in sorted(unknown)
+        ]
+    if faults:
+        raise SuiteError(f"{path}: {'; '.join(faults)}")
+    if document.get("dialect") == "openai":
+        raise SuiteError(f"{path}: dialect: the cases are of the vllm dialect, none of them holds for openai")
+    flat = {key: value for key, value in document.items() if key not in {"limits", "timeouts", "pacing"}}
+    for group in ("limits", "timeouts", "pacing"):
+        flat |= document.get(group, {})
+    return Profile(**flat)

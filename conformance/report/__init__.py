@@ -1,0 +1,1 @@
+"""Reports of a run: console, ``results.yaml``, ``junit.xml``, ``report.html``."""
