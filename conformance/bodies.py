@@ -1,8 +1,9 @@
 """Request bodies: a named base request and what is changed in it.
 
 A place is written as the server names it in refusals: ``messages[0].content[1].text``. A value
-``{repeat: TEXT, times: N}`` stands for that long string, ``{items: VALUE, times: N}`` for that long list, ``{nested: N}``
-for N lists inside each other; ``"{model}"`` as the model for the name of the served one, ``"{adapter}"`` for an adapter's.
+``{repeat: TEXT, times: N}`` stands for that long string, ``{items: VALUE, times: N}`` for that long list,
+``{nested: N}`` for N lists inside each other; ``"{model}"`` as the model for the name of the served one,
+``"{adapter}"`` for an adapter's.
 """
 
 from __future__ import annotations

@@ -13,6 +13,11 @@ from conformance.bodies import Body, Change
 CHAT: Final = "/v1/chat/completions"
 
 
+def marker(name: str) -> str:
+    """What a prompt contains to get a scripted reply."""
+    return f"[case: {name}]"
+
+
 class Level(StrEnum):
     MUST = "MUST"
     SHOULD = "SHOULD"
@@ -46,10 +51,10 @@ class Call:
     def json_body(self, model: str, adapter: str | None = None) -> Body | None:
         return None if self.change is None else self.change.body(model, adapter)
 
-    def content(self, body: Body | None, max_body_bytes: int | None = None) -> bytes | None:
+    def content(self, body: Body | None, model: str, max_body_bytes: int | None = None) -> bytes | None:
         """The bytes to send; ``body`` is what ``json_body`` gave."""
         if body is None:
-            return self.raw
+            return None if self.raw is None else self.raw.replace(b'"{model}"', json.dumps(model).encode())
         text = json.dumps(body, ensure_ascii=False).encode("utf-8", "surrogatepass")
         if self.pad_to_limit and max_body_bytes is not None:
             text += b" " * (max_body_bytes + 1 - len(text))

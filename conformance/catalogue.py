@@ -7,7 +7,9 @@ from collections import Counter
 from functools import cache
 
 from conformance.case import Case
+from conformance.derive import derived_cases
 from conformance.files import SuiteError
+from conformance.golden_cases import golden_cases
 from conformance.judge import THEMES
 from conformance.load import load_cases
 from conformance.oracle.registry import INVARIANTS
@@ -18,7 +20,7 @@ from conformance.rule_cases import rule_pair_cases
 def all_cases() -> tuple[Case, ...]:
     """Written and derived. Raises ``SuiteError``."""
     assert THEMES
-    cases = (*load_cases(), *rule_pair_cases())
+    cases = (*load_cases(), *golden_cases(), *derived_cases(), *rule_pair_cases())
     repeated = [name for name, count in Counter(case.id for case in cases).items() if count > 1]
     if repeated:
         raise SuiteError(f"ids of cases are not unique: {', '.join(repeated)}")

@@ -10,7 +10,9 @@ from pathlib import Path
 
 from rich.console import Console
 
-from conformance.catalogue import select
+from conformance.catalogue import all_cases, select
+from conformance.contract import load_contract
+from conformance.coverage import coverage
 from conformance.discover import capability_names
 from conformance.files import SuiteError
 from conformance.profile import Profile, load_profile
@@ -18,6 +20,7 @@ from conformance.report.console import show
 from conformance.report.files import write_reports
 from conformance.results import Exit
 from conformance.run import run_suite
+from conformance.script import script_text
 from conformance.settings import Settings
 
 
@@ -57,6 +60,11 @@ def _parser() -> argparse.ArgumentParser:
     listing = commands.add_parser("list", help="print the cases")
     listing.set_defaults(command=_list)
     listing.add_argument("only", nargs="*", metavar="ID", help="cases or patterns")
+    covering = commands.add_parser("coverage", help="what of the contract has no case; exits 1 if there is any")
+    covering.set_defaults(command=_coverage)
+    covering.add_argument("--all", action="store_true", help="print what has a case, too")
+    script = commands.add_parser("script", help="print what a scripted engine has to say for the cases that need one")
+    script.set_defaults(command=_script)
     return parser
 
 
@@ -95,6 +103,25 @@ def _list(parsed: argparse.Namespace) -> int:
         lines = ",".join(map(str, case.lines)) or "-"
         needs = f" needs {', '.join(sorted(case.needs))}" if case.needs else ""
         print(f"{case.id}  {case.level}  {lines}  {case.says}{needs}")  # noqa: T201 - what was asked for
+    return Exit.CONFORMS
+
+
+def _coverage(parsed: argparse.Namespace) -> int:
+    found = coverage(load_contract(), all_cases())
+    if parsed.all:
+        for line, cases in found.lines.items():
+            print(f"line {line}: {len(cases)} cases, {', '.join(cases[:4])}")  # noqa: T201 - what was asked for
+        for name, by in found.fields.items():
+            print(f"{name}: {', '.join(by[:6])}")  # noqa: T201 - what was asked for
+    for gap in found.gaps:
+        print(gap)  # noqa: T201 - what was asked for
+    words = f"{len(found.lines)} lines, {len(found.fields)} fields of answers, {len(found.rules)} rules"
+    print(f"{words}: {len(found.gaps)} without a case")  # noqa: T201 - what was asked for
+    return Exit.FAILED if found.gaps else Exit.CONFORMS
+
+
+def _script(parsed: argparse.Namespace) -> int:
+    print(script_text(), end="")  # noqa: T201 - what was asked for
     return Exit.CONFORMS
 
 

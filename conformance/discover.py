@@ -53,6 +53,9 @@ async def discover(client: Client, settings: Settings) -> Discovery:
             found[name] = Capability(name, forced, f"the profile says {'yes' if forced else 'no'}")
         elif probe["by"] == "profile":
             found[name] = Capability(name, False, "only a profile can say so")
+        elif probe["by"] == "limit":
+            limit = settings.profile.max_body_bytes
+            found[name] = Capability(name, limit is not None, f"limits.max_body_bytes of the profile: {limit}")
         elif probe["by"] == "models":
             found[name] = _adapters(name, settings, listed)
         else:
@@ -96,7 +99,7 @@ async def _probed(client: Client, settings: Settings, name: str, probe: Mapping[
 
 async def _chat(client: Client, settings: Settings, change: Change) -> tuple[Exchange, Body]:
     body = change.body(settings.model)
-    content = Call(change=change).content(body)
+    content = Call(change=change).content(body, settings.model)
     return await client.send(Sent("POST", CHAT, _HEADERS, content)), body
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from conformance.case import Case, Expectation, Kind
-from conformance.oracle import http, named, stream, tokens, tools, whole
+from conformance.oracle import golden, http, named, stream, tokens, tools, whole
 from conformance.oracle.registry import Finding, Scope, ask, ask_all
 from conformance.oracle.seen import Seen
 
-THEMES = (http, named, stream, tokens, tools, whole)
+THEMES = (golden, http, named, stream, tokens, tools, whole)
 """The modules that fill the registry."""
 
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 import jsonschema_rs
 
 from conformance.bodies import Change, bases
-from conformance.case import CHAT, Call, Case, Check, Expectation, Kind, Level
+from conformance.case import CHAT, Call, Case, Check, Expectation, Kind, Level, marker
 from conformance.contract import listed
 from conformance.files import CASES, SuiteError, read_yaml
 
@@ -106,6 +106,8 @@ def _case(theme: str, entry: Mapping[str, Any]) -> Case:
     change = None
     if "path" not in request and not {"text", "base64"} & set(request):
         change = change_of(request)
+        if "reply" in entry:
+            change = change.but(put={"messages": [{"role": "user", "content": marker(entry["id"])}]})
     needs = frozenset(entry.get("needs", ()))
     return Case(
         id=entry["id"],

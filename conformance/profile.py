@@ -24,7 +24,6 @@ _SCHEMA: Final[dict[str, Any]] = {
             "additionalProperties": False,
             "properties": {
                 "max_body_bytes": {"type": "integer", "minimum": 1024},
-                "max_sequences": {"type": "integer", "minimum": 1},
             },
         },
         "timeouts": {
@@ -56,8 +55,6 @@ class Profile:
     """Name of a LoRA adapter; None: the first one that ``/v1/models`` lists."""
     max_body_bytes: int | None = None
     """The server's own limit of a request body: one byte more is sent. None: it is not tested."""
-    max_sequences: int = 128
-    """The most sequences that a request for many of them asks for; a small server may take fewer at a time."""
     request_s: float | None = None
     total_s: float | None = None
     rate: float | None = None

@@ -148,6 +148,6 @@ async def _send(run: _Run, call: Call, body: Body | None) -> Exchange:
     headers = dict(call.headers)
     if call.path == CHAT and call.method == "POST" and "Content-Type" not in headers:
         headers["Content-Type"] = "application/json"
-    content = call.content(body, run.profile.max_body_bytes)
+    content = call.content(body, run.model, run.profile.max_body_bytes)
     path = call.path.replace("{model}", run.model)
     return await run.client.send(Sent(call.method, path, headers, content))

@@ -1,7 +1,7 @@
 """The text examples of the document, byte for byte as this server answers them.
 
-Each ``data/<name>.yaml`` says what is asked (an example request of the contract, or one of its own), what the scripted
-engine generates, and what the process would have counted and seen on its clock; ``data/<name>.json`` or ``.sse`` is the
+Each ``conformance/golden/<name>.yaml`` says what is asked (an example request of the contract, or one of its own), what the scripted
+engine generates, and what the process would have counted and seen on its clock; ``<name>.json`` or ``<name>.sse`` beside it is the
 body that must come. Where the document's own bytes differ, ``spec/docs/interpretations.md`` says why (E1 to E13).
 """
 
@@ -20,7 +20,7 @@ from mindserve.api.app import app_of
 from mindserve.config.settings import ServeSettings
 from tests.serving import make_server, numbered_ids, scripted_model
 
-DATA = Path(__file__).parent / "data"
+DATA = Path(__file__).parents[2] / "conformance" / "golden"
 EXAMPLES = Path(__file__).parents[2] / "spec" / "examples"
 CASES = sorted(path.stem for path in DATA.glob("*.yaml"))
 

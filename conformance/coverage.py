@@ -1,0 +1,71 @@
+"""Which lines of the document and which fields of answers no case looks at."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from conformance.case import Case, Kind
+from conformance.contract import Contract, lines_of
+from conformance.oracle.registry import INVARIANTS, Scope
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """What has a case, and what has none."""
+
+    lines: dict[int, list[str]]
+    """Line of the document -> ids of the cases that cite it."""
+    fields: dict[str, list[str]]
+    """``Component.field`` of an answer -> the invariants that speak of it, or the cases that cite its line."""
+    rules: dict[str, list[str]]
+    """Rule -> its cases."""
+    idle: list[str]
+    """Invariants that no case asks."""
+
+    @property
+    def gaps(self) -> list[str]:
+        """What has no case, in words."""
+        gaps = [f"line {line} of the document has no case" for line, cases in self.lines.items() if not cases]
+        gaps += [f"the field {name} has neither an invariant nor a case" for name, by in self.fields.items() if not by]
+        gaps += [f"the rule {name} has no two cases" for name, cases in self.rules.items() if len(cases) < 2]
+        return gaps + [f"the invariant {name} is asked by no case" for name in self.idle]
+
+
+def coverage(contract: Contract, cases: Sequence[Case]) -> Coverage:
+    """What ``cases`` cover of the contract."""
+    lines = {line: [case.id for case in cases if line in case.lines] for line in sorted(contract.lines)}
+    asked = {check.id for case in cases for check in case.expect.checks}
+    asked |= {"same-answer"} if any(case.expect.same_as for case in cases) else set()
+    asked |= {"plane-schema"} if any(case.expect.component for case in cases) else set()
+    return Coverage(
+        lines=lines,
+        fields={name: _by(contract, name, cases, lines, asked) for name in contract.answer_fields},
+        rules={
+            rule["id"]: [case.id for case in cases if case.id.startswith(f"rules.{rule['id']}.")]
+            for rule in contract.document["paths"]["/v1/chat/completions"]["post"]["x-rules"]
+        },
+        idle=[rule.id for rule in INVARIANTS.values() if rule.scope is Scope.NAMED and rule.id not in asked],
+    )
+
+
+def _by(
+    contract: Contract, name: str, cases: Sequence[Case], lines: dict[int, list[str]], asked: set[str]
+) -> list[str]:
+    """Invariants in use that name the field; else cases that cite its lines; else the cases of a path that has it."""
+    by = [
+        rule.id
+        for rule in INVARIANTS.values()
+        if name in rule.fields and (rule.scope is not Scope.NAMED or rule.id in asked)
+    ]
+    if not by:
+        by = [one for line in lines_of(contract.field(name)) for one in lines.get(line, ())]
+    if not by:
+        by = [
+            case.id
+            for case in cases
+            if case.expect.kind is Kind.PLANE
+            and case.expect.component is not None
+            and name.partition(".")[0] in contract.reachable(case.expect.component)
+        ]
+    return by

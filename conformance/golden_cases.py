@@ -1,0 +1,91 @@
+"""The golden transcripts: the document's text examples, as exact bytes and as shapes.
+
+Each ``golden/<name>.yaml`` says what is asked (an example request of the contract, or one of its own), what a scripted
+engine generates, and what a process would have counted and seen on its clock; ``golden/<name>.json`` or ``.sse`` is the
+body that must come. Where the document's own bytes differ, ``spec/docs/interpretations.md`` says why (E1 to E13).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Final
+
+from conformance.bodies import Body, Change
+from conformance.case import Call, Case, Check, Expectation, Kind, Level, marker
+from conformance.files import GOLDEN, SPEC, read_yaml
+
+_LINES: Final = {False: (584, 588, 610, 620, 621), True: (625, 641, 643, 662)}
+"""Of the document's tables: whole answers, chunks."""
+
+
+@dataclass(frozen=True)
+class Transcript:
+    """What is asked, said and expected."""
+
+    name: str
+    request: Body
+    reply: dict[str, Any]
+    """Of the scripted engine, without what it is matched by."""
+    number: int
+    """The id's."""
+    created: int
+    full_text: bool
+    expected: bytes
+    is_stream: bool
+
+
+@cache
+def transcripts() -> dict[str, Transcript]:
+    """All of them, by name."""
+    return {path.stem: _transcript(path.stem, read_yaml(path)) for path in sorted(GOLDEN.glob("*.yaml"))}
+
+
+def _transcript(name: str, entry: dict[str, Any]) -> Transcript:
+    """Files end with a newline for the sake of editors; a JSON body has none."""
+    stream = GOLDEN / f"{name}.sse"
+    is_stream = stream.exists()
+    expected = stream.read_bytes() if is_stream else (GOLDEN / f"{name}.json").read_bytes().removesuffix(b"\n")
+    example = json.loads((SPEC / "examples" / entry["example"]).read_text("utf-8")) if "example" in entry else {}
+    merged = {**example, **entry.get("fields", {})}
+    request = {key: value for key, value in merged.items() if key not in entry.get("without", ())}
+    full_text = entry.get("full_text", False)
+    return Transcript(name, request, entry["reply"], entry["number"], entry["created"], full_text, expected, is_stream)
+
+
+def golden_cases() -> Iterator[Case]:
+    """Two cases for each transcript: its bytes, for a server that runs the suite's script, and its shape for others."""
+    for name, one in transcripts().items():
+        request = {key: value for key, value in one.request.items() if key != "model"}
+        several = {"several"} if request.get("best_of") or request.get("n") else set()
+        needs = frozenset(several | ({"full-text"} if one.full_text else set()))
+        kind = "stream" if one.is_stream else "answer"
+        said = [{"role": "system", "content": marker(f"golden.{name}")}, *request["messages"]]
+        yield Case(
+            id=f"golden.{name}",
+            theme="golden",
+            says=f"The document's example {name}: the {kind} byte for byte",
+            lines=_LINES[one.is_stream],
+            readings=("S5", "E11") if one.is_stream else ("S2", "E11"),
+            needs=needs | {"scripted"},
+            call=Call(change=Change(put={**request, "messages": said}, drop=_idle(request))),
+            expect=Expectation(kind=Kind.ANSWER, checks=(Check("transcript", name),)),
+            reply=one.reply,
+        )
+        yield Case(
+            id=f"golden.{name}.shape",
+            theme="golden",
+            says=f"The document's example {name}: the shape of the {kind}",
+            lines=_LINES[one.is_stream],
+            level=Level.SHOULD,
+            needs=needs,
+            call=Call(change=Change(put=request, drop=_idle(request))),
+            expect=Expectation(kind=Kind.ANSWER, checks=(Check("transcript-shape", name),)),
+        )
+
+
+def _idle(request: Body) -> tuple[str, ...]:
+    """What the base request has and the example has not."""
+    return () if "max_tokens" in request else ("max_tokens",)
