@@ -48,27 +48,42 @@ def _spaced(answer: Answer) -> Answer:
 
 
 SHAPE: Final = (
-    Mutant("another model's name", _set(model="gpt-4"), "?"),
-    Mutant("a whole answer called a chunk", _set(object="chat.completion.chunk"), "?"),
-    Mutant("an id of OpenAI's shape", _set(id="chatcmpl-123"), "?"),
-    Mutant("the same id again", _set(id="endpoint_common_0"), "?"),
+    Mutant("another model's name", _set(model="gpt-4"), "whole.plain", "body-model"),
+    Mutant("a whole answer called a chunk", _set(object="chat.completion.chunk"), "whole.plain", "body-schema"),
+    Mutant("an id of OpenAI's shape", _set(id="chatcmpl-123"), "whole.plain", "body-schema"),
+    Mutant("the same id again", _set(id="endpoint_common_0"), "?", "?"),
     Mutant(
-        "milliseconds for seconds", on_completion(lambda body, fields: body.update(created=body["created"] * 1000)), "?"
+        "milliseconds for seconds",
+        on_completion(lambda body, fields: body.update(created=body["created"] * 1000)),
+        "?",
+        "?",
     ),
-    Mutant("keys in another order", on_success(_turned_body, stream=False), "?"),
-    Mutant("JSON with blanks", on_success(_spaced, stream=False), "?"),
-    Mutant("tool_calls null", on_choices(_tool_calls), "?"),
-    Mutant("no tool_calls", on_choices(lambda choice: choice["message"].pop("tool_calls")), "?"),
-    Mutant("content null", on_choices(_no_content), "?"),
-    Mutant("no logprobs key", on_choices(lambda choice: choice.pop("logprobs")), "?"),
-    Mutant("finish reason null", on_choices(lambda choice: choice.update(finish_reason=None)), "?"),
-    Mutant("another speaker", on_choices(lambda choice: choice["message"].update(role="user")), "?"),
-    Mutant("no prefill_time", on_completion(lambda body, fields: body.pop("prefill_time")), "?"),
-    Mutant("a compressed answer", on_success(_packed, stream=False), "?"),
+    Mutant("keys in another order", on_success(_turned_body, stream=False), "whole.plain", "body-key-order"),
+    Mutant("JSON with blanks", on_success(_spaced, stream=False), "whole.plain", "body-compact"),
+    Mutant("tool_calls null", on_choices(_tool_calls), "whole.plain", "body-schema"),
+    Mutant(
+        "no tool_calls", on_choices(lambda choice: choice["message"].pop("tool_calls")), "whole.plain", "body-schema"
+    ),
+    Mutant("content null", on_choices(_no_content), "whole.plain", "body-schema"),
+    Mutant("no logprobs key", on_choices(lambda choice: choice.pop("logprobs")), "whole.plain", "body-schema"),
+    Mutant(
+        "finish reason null", on_choices(lambda choice: choice.update(finish_reason=None)), "whole.plain", "body-schema"
+    ),
+    Mutant(
+        "another speaker",
+        on_choices(lambda choice: choice["message"].update(role="user")),
+        "whole.plain",
+        "body-schema",
+    ),
+    Mutant(
+        "no prefill_time", on_completion(lambda body, fields: body.pop("prefill_time")), "whole.plain", "body-schema"
+    ),
+    Mutant("a compressed answer", on_success(_packed, stream=False), "whole.plain", "answer-not-encoded"),
     Mutant(
         "an answer called plain text",
         on_success(lambda answer: answer.with_header("content-type", "text/plain"), stream=False),
-        "?",
+        "whole.plain",
+        "body-content-type",
     ),
 )
 
@@ -92,18 +107,29 @@ def _split_microseconds(usage: Json) -> None:
 
 
 FIGURES: Final = (
-    Mutant("a wrong sum", _usage(lambda usage: usage.update(total_tokens=usage["total_tokens"] + 1)), "?"),
-    Mutant("batch_size without the first token", _one_less("batch_size"), "?"),
-    Mutant("queue_wait_time without the first token", _one_less("queue_wait_time"), "?"),
-    Mutant("parts of microseconds", _usage(_split_microseconds), "?"),
+    Mutant(
+        "a wrong sum",
+        _usage(lambda usage: usage.update(total_tokens=usage["total_tokens"] + 1)),
+        "whole.plain",
+        "usage-total",
+    ),
+    Mutant("batch_size without the first token", _one_less("batch_size"), "whole.plain", "usage-arrays"),
+    Mutant("queue_wait_time without the first token", _one_less("queue_wait_time"), "whole.plain", "usage-arrays"),
+    Mutant("parts of microseconds", _usage(_split_microseconds), "whole.plain", "body-schema"),
     Mutant(
         "decode_time_arr with the first token",
         on_completion(lambda body, fields: body["decode_time_arr"].append(body["prefill_time"])),
-        "?",
+        "whole.plain",
+        "body-decode-times",
     ),
-    Mutant("a negative time", _set(prefill_time=-1), "?"),
-    Mutant("more cached than there is", _usage(_all_of_the_prompt_cached), "?"),
-    Mutant("no prompt_tokens_details", _usage(lambda usage: usage.pop("prompt_tokens_details")), "?"),
+    Mutant("a negative time", _set(prefill_time=-1), "whole.plain", "body-schema"),
+    Mutant("more cached than there is", _usage(_all_of_the_prompt_cached), "whole.plain", "usage-cached"),
+    Mutant(
+        "no prompt_tokens_details",
+        _usage(lambda usage: usage.pop("prompt_tokens_details")),
+        "whole.plain",
+        "body-schema",
+    ),
 )
 
 # ----------------------------------------------------------------------------------------------------------- choices
@@ -140,13 +166,18 @@ def _stop_for_length(choice: Json) -> None:
 
 
 CHOICES: Final = (
-    Mutant("one sequence too many for best_of", on_completion(_one_too_many), "?"),
-    Mutant("n ignored", on_completion(_only_one), "?"),
-    Mutant("index from 1", on_completion(_from_one), "?"),
-    Mutant("index always 0 in a whole answer", on_completion(_always_zero), "?"),
-    Mutant("choices in no order", on_completion(lambda body, fields: body["choices"].reverse()), "?"),
-    Mutant("the likeliest sequence last", on_completion(_worst_first), "?"),
-    Mutant("stop where the limit was reached", on_choices(_stop_for_length), "?"),
+    Mutant("one sequence too many for best_of", on_completion(_one_too_many), "whole.best-of", "body-indices"),
+    Mutant("n ignored", on_completion(_only_one), "whole.several", "body-indices"),
+    Mutant("index from 1", on_completion(_from_one), "whole.several", "body-indices"),
+    Mutant("index always 0 in a whole answer", on_completion(_always_zero), "whole.several", "body-indices"),
+    Mutant(
+        "choices in no order",
+        on_completion(lambda body, fields: body["choices"].reverse()),
+        "whole.several",
+        "body-indices",
+    ),
+    Mutant("the likeliest sequence last", on_completion(_worst_first), "whole.best-of.logprobs", "sequence-order"),
+    Mutant("stop where the limit was reached", on_choices(_stop_for_length), "whole.length", "finish"),
 )
 
 # ------------------------------------------------------------------------------------------------- log-probabilities
@@ -189,17 +220,45 @@ def _without_the_likeliest(entry: Json) -> None:
 
 
 LOGPROBS: Final = (
-    Mutant("a log-probability less than tokens", on_entries(lambda entries: entries.pop()), "?"),
-    Mutant("candidates in no order", _each(lambda entry: entry["top_logprobs"].reverse()), "?"),
-    Mutant("a candidate too few", _each(_too_few), "?"),
-    Mutant("a candidate too many", _each(_too_many), "?"),
-    Mutant("candidates without the token that was taken", _each(_without_the_likeliest), "?"),
-    Mutant("log-probabilities that are no numbers", on_success(_not_a_number, stream=False), "?"),
-    Mutant("probabilities above 1", _each(lambda entry: entry.update(logprob=0.5)), "?"),
-    Mutant("bytes of another token", _each(lambda entry: entry.update(bytes=[*entry["bytes"], 33])), "?"),
-    Mutant("bytes null", _each(lambda entry: entry.update(bytes=None)), "?"),
     Mutant(
-        "log-probabilities that nobody wanted", on_choices(lambda choice: choice.update(logprobs={"content": []})), "?"
+        "a log-probability less than tokens",
+        on_entries(lambda entries: entries.pop()),
+        "whole.logprobs",
+        "logprobs-count",
+    ),
+    Mutant(
+        "candidates in no order",
+        _each(lambda entry: entry["top_logprobs"].reverse()),
+        "whole.logprobs",
+        "top-logprobs-order",
+    ),
+    Mutant("a candidate too few", _each(_too_few), "whole.logprobs", "top-logprobs-count"),
+    Mutant("a candidate too many", _each(_too_many), "whole.logprobs", "top-logprobs-count"),
+    Mutant(
+        "candidates without the token that was taken",
+        _each(_without_the_likeliest),
+        "whole.logprobs",
+        "top-logprobs-taken",
+    ),
+    Mutant(
+        "log-probabilities that are no numbers",
+        on_success(_not_a_number, stream=False),
+        "whole.logprobs",
+        "body-schema",
+    ),
+    Mutant("probabilities above 1", _each(lambda entry: entry.update(logprob=0.5)), "whole.logprobs", "logprobs-range"),
+    Mutant(
+        "bytes of another token",
+        _each(lambda entry: entry.update(bytes=[*entry["bytes"], 33])),
+        "whole.logprobs",
+        "logprobs-bytes",
+    ),
+    Mutant("bytes null", _each(lambda entry: entry.update(bytes=None)), "whole.logprobs", "body-schema"),
+    Mutant(
+        "log-probabilities that nobody wanted",
+        on_choices(lambda choice: choice.update(logprobs={"content": []})),
+        "whole.plain",
+        "logprobs-presence",
     ),
 )
 
@@ -222,18 +281,37 @@ def _older_name_wins(fields: Json) -> Json:
 LIMITS: Final = ("max_tokens", "max_completion_tokens")
 
 TEXT: Final = (
-    Mutant("a token more than max_tokens", on_request(_one_token_more), "?"),
-    Mutant("max_completion_tokens ignored", on_request(_older_name_wins), "?"),
-    Mutant("the stop text kept", on_request(lambda fields: {**fields, "include_stop_str_in_output": True}), "?"),
+    Mutant("a token more than max_tokens", on_request(_one_token_more), "whole.length", "body-completion-tokens"),
+    Mutant(
+        "max_completion_tokens ignored", on_request(_older_name_wins), "request.max_completion_tokens.wins", "finish"
+    ),
+    Mutant(
+        "the stop text kept",
+        on_request(lambda fields: {**fields, "include_stop_str_in_output": True}),
+        "whole.scripted.stop-across-tokens",
+        "text",
+    ),
     Mutant(
         "the stop text cut though it is wanted",
         on_request(lambda fields: {**fields, "include_stop_str_in_output": False}),
-        "?",
+        "whole.scripted.stop-kept",
+        "text",
     ),
-    Mutant("stop ignored", on_request(lambda fields: {**fields, "stop": None}), "?"),
-    Mutant("ignore_eos ignored", on_request(lambda fields: {**fields, "ignore_eos": False}), "?"),
-    Mutant("stream ignored", on_request(lambda fields: {**fields, "stream": False}), "?"),
-    Mutant("logprobs ignored", on_request(lambda fields: {**fields, "logprobs": False, "top_logprobs": None}), "?"),
+    Mutant(
+        "stop ignored", on_request(lambda fields: {**fields, "stop": None}), "whole.scripted.stop-across-tokens", "text"
+    ),
+    Mutant(
+        "ignore_eos ignored", on_request(lambda fields: {**fields, "ignore_eos": False}), "request.ignore_eos", "finish"
+    ),
+    Mutant(
+        "stream ignored", on_request(lambda fields: {**fields, "stream": False}), "stream.plain", "stream-content-type"
+    ),
+    Mutant(
+        "logprobs ignored",
+        on_request(lambda fields: {**fields, "logprobs": False, "top_logprobs": None}),
+        "whole.logprobs",
+        "logprobs-presence",
+    ),
 )
 
 MUTANTS: Final = (*SHAPE, *FIGURES, *CHOICES, *LOGPROBS, *TEXT)

@@ -23,8 +23,8 @@ class Mutant:
     fault: Fault
     case: str
     """The case of the suite that must fail."""
-    invariant: str | None = None
-    """The invariant that must be named besides, where the case looks at several."""
+    invariant: str
+    """What that case must find broken."""
 
 
 def compact(value: Any) -> bytes:

@@ -63,25 +63,31 @@ def _any_status(number: int, other: int) -> Fault:
 
 
 REFUSALS: Final = (
-    Mutant("errors with status 200", on_refusal(status(200)), "?"),
-    Mutant("errors with status 400", on_refusal(status(400)), "?"),
-    Mutant("errors with status 500", on_refusal(status(500)), "?"),
-    Mutant("errors that do not name the field", on_refusal(_nameless), "?"),
-    Mutant("errors of OpenAI's shape", on_refusal(_openai), "?"),
-    Mutant("errors of FastAPI's shape", on_refusal(_detail), "?"),
-    Mutant("errors of another class", on_refusal(_other_class), "?"),
-    Mutant("errors without a class", on_refusal(_classless), "?"),
-    Mutant("errors in plain text", on_refusal(_plain), "?"),
-    Mutant("errors as events of a stream", on_answer(_as_event), "?"),
-    Mutant("broken JSON with status 400", _of_kind("JSON", 400), "?"),
-    Mutant("an unknown model with status 404", _of_kind("model", 404), "?"),
-    Mutant("any content type taken", _any_content_type, "?"),
-    Mutant("a body too large with status 400", _any_status(413, 400), "?"),
-    Mutant("a wrong method with status 404", _any_status(405, 404), "?"),
+    Mutant("errors with status 200", on_refusal(status(200)), "request.temperature.below-minimum", "status"),
+    Mutant("errors with status 400", on_refusal(status(400)), "request.temperature.below-minimum", "status"),
+    Mutant("errors with status 500", on_refusal(status(500)), "request.temperature.below-minimum", "status"),
+    Mutant(
+        "errors that do not name the field",
+        on_refusal(_nameless),
+        "request.temperature.below-minimum",
+        "refusal-names-field",
+    ),
+    Mutant("errors of OpenAI's shape", on_refusal(_openai), "request.temperature.below-minimum", "error-schema"),
+    Mutant("errors of FastAPI's shape", on_refusal(_detail), "request.temperature.below-minimum", "error-schema"),
+    Mutant("errors of another class", on_refusal(_other_class), "request.temperature.below-minimum", "error-type"),
+    Mutant("errors without a class", on_refusal(_classless), "request.temperature.below-minimum", "error-schema"),
+    Mutant("errors in plain text", on_refusal(_plain), "request.temperature.below-minimum", "error-content-type"),
+    Mutant("errors as events of a stream", on_answer(_as_event), "errors.before-headers", "status"),
+    Mutant("broken JSON with status 400", _of_kind("JSON", 400), "errors.broken-json", "status"),
+    Mutant("an unknown model with status 404", _of_kind("model", 404), "request.unknown-model", "status"),
+    Mutant("any content type taken", _any_content_type, "errors.content-type", "status"),
+    Mutant("a body too large with status 400", _any_status(413, 400), "errors.too-large", "status"),
+    Mutant("a wrong method with status 404", _any_status(405, 404), "plane.unknown-method", "status"),
     Mutant(
         "no Allow beside 405",
         on_answer(lambda question, answer: answer.with_header("allow", None) if answer.status == 405 else answer),
-        "?",
+        "plane.unknown-method",
+        "header",
     ),
 )
 
@@ -113,16 +119,27 @@ async def _page_not_found(question: Question, forward: Forward) -> Answer:
 
 
 PATHS: Final = (
-    Mutant("an empty list of models", on_answer(_no_model, "/v1/models"), "?"),
-    Mutant("a list of models of another kind", on_answer(_models_of_another_kind, "/v1/models"), "?"),
-    Mutant("every model known", _every_model, "?"),
-    Mutant("health in plain text", on_answer(_well, "/v2/health/ready"), "?"),
-    Mutant("never ready", on_answer(lambda question, answer: replace(answer, status=503), "/v2/health/ready"), "?"),
-    Mutant("a page for what is not found", _page_not_found, "?"),
+    Mutant("an empty list of models", on_answer(_no_model, "/v1/models"), "plane.models", "plane-schema"),
+    Mutant(
+        "a list of models of another kind",
+        on_answer(_models_of_another_kind, "/v1/models"),
+        "plane.models",
+        "plane-schema",
+    ),
+    Mutant("every model known", _every_model, "plane.model.unknown", "status"),
+    Mutant("health in plain text", on_answer(_well, "/v2/health/ready"), "plane.ready", "plane-schema"),
+    Mutant(
+        "never ready",
+        on_answer(lambda question, answer: replace(answer, status=503), "/v2/health/ready"),
+        "plane.ready",
+        "status",
+    ),
+    Mutant("a page for what is not found", _page_not_found, "plane.unknown-path", "error-schema"),
     Mutant(
         "figures of another kind",
         on_answer(lambda question, answer: answer.with_header("content-type", "text/html"), "/metrics"),
-        "?",
+        "plane.metrics",
+        "header",
     ),
 )
 

@@ -1,0 +1,93 @@
+"""Deliberately wrong servers, one fault each: the suite finds each of them, by the case that names the fault.
+
+A fault that survives means that the suite would certify a server that has it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Final
+
+import pytest
+import pytest_asyncio
+
+from conformance.case import Level
+from conformance.catalogue import all_cases
+from conformance.discover import capability_names
+from conformance.oracle.registry import INVARIANTS
+from conformance.profile import Profile
+from conformance.results import Report, Result
+from conformance.run import run_suite
+from conformance.script import script
+from conformance.settings import Settings
+from mindserve.config.settings import ServeSettings
+from tests.conformance.mutants import bodies, refusals, streams, validation
+from tests.conformance.mutants.faults import Mutant
+from tests.conformance.mutants.proxy import Fault, Proxy, no_fault
+from tests.serving import MODEL, Live, running, scripted_model
+
+MUTANTS: Final = (*streams.MUTANTS, *bodies.MUTANTS, *validation.MUTANTS, *refusals.MUTANTS)
+MAX_REQUEST_BYTES: Final = 16 << 20
+NEEDED: Final = frozenset({"several", "beam", "logprobs", "deterministic", "reproducible", "scripted", "body-limit"})
+"""What the good server can do, and the named cases need."""
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@dataclass(frozen=True)
+class Place:
+    """The good server with room for a fault in front of it."""
+
+    live: Live
+    proxy: Proxy
+
+    async def run(self, fault: Fault, only: frozenset[str] | None, profile: Profile) -> Report:
+        with self.proxy.having(fault):
+            return await run_suite(Settings(base_url=self.live.url, model=MODEL, only=only, profile=profile))
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def place(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Place]:
+    proxies: list[Proxy] = []
+
+    def around(app: object) -> Proxy:
+        proxies.append(Proxy(app))
+        return proxies[0]
+
+    model = scripted_model(tmp_path_factory.mktemp("model"), script())
+    settings = ServeSettings(model_name=MODEL, max_request_bytes=MAX_REQUEST_BYTES)
+    async with running(model, settings, around=around) as live:
+        yield Place(live, proxies[0])
+
+
+async def test_without_a_fault_every_case_passes(place: Place) -> None:
+    """So it is the fault that is found below, and not the place where it sits."""
+    report = await place.run(no_fault, None, Profile(max_body_bytes=MAX_REQUEST_BYTES))
+    wrong = [one for one in report.cases if one.result not in (Result.PASS, Result.UNSUPPORTED)]
+    assert [(one.case.id, one.result, one.message) for one in wrong] == []
+    assert {name for name, capability in report.capabilities.items() if capability.present} == NEEDED
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=[mutant.name for mutant in MUTANTS])
+async def test_the_fault_is_found(place: Place, mutant: Mutant) -> None:
+    """What the server can do is not asked: a fault may hide it."""
+    capabilities = {name: name in NEEDED for name in capability_names()}
+    profile = Profile(max_body_bytes=MAX_REQUEST_BYTES, capabilities=capabilities)
+    report = await place.run(mutant.fault, frozenset({mutant.case}), profile)
+    [found] = report.cases
+    assert mutant.invariant in found.invariants, (found.result, found.message)
+    is_must = found.case.level is Level.MUST and INVARIANTS[mutant.invariant].level is Level.MUST
+    assert found.result is Result.FAIL if is_must else found.result in (Result.FAIL, Result.WARN), found.message
+
+
+async def test_every_fault_is_another() -> None:
+    assert len(MUTANTS) >= 45
+    assert [name for name, count in Counter(mutant.name for mutant in MUTANTS).items() if count > 1] == []
+    assert len({mutant.fault for mutant in MUTANTS}) == len(MUTANTS)
+
+
+async def test_faults_name_cases_that_exist() -> None:
+    assert {mutant.case for mutant in MUTANTS} <= {case.id for case in all_cases()}
+    assert {mutant.invariant for mutant in MUTANTS} <= set(INVARIANTS)
