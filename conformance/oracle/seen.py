@@ -66,7 +66,7 @@ class Seen:
         """The request's JSON, if it was JSON."""
         self.exchange = exchange
         self.is_well_formed = True
-        """The schema has found no fault."""
+        """No fault has been found so far."""
         self.names: str | None = None
         """The place that a refusal must name."""
         self.status = 200

@@ -29,7 +29,7 @@ from tests.conformance.mutants.proxy import Fault, Proxy, no_fault
 from tests.serving import MODEL, Live, running, scripted_model
 
 MUTANTS: Final = (*streams.MUTANTS, *bodies.MUTANTS, *validation.MUTANTS, *refusals.MUTANTS)
-MAX_REQUEST_BYTES: Final = 16 << 20
+MAX_REQUEST_BYTES: Final = 40 << 20
 NEEDED: Final = frozenset({"several", "beam", "logprobs", "deterministic", "reproducible", "scripted", "body-limit"})
 """What the good server can do, and the named cases need."""
 

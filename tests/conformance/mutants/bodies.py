@@ -51,12 +51,12 @@ SHAPE: Final = (
     Mutant("another model's name", _set(model="gpt-4"), "whole.plain", "body-model"),
     Mutant("a whole answer called a chunk", _set(object="chat.completion.chunk"), "whole.plain", "body-schema"),
     Mutant("an id of OpenAI's shape", _set(id="chatcmpl-123"), "whole.plain", "body-schema"),
-    Mutant("the same id again", _set(id="endpoint_common_0"), "?", "?"),
+    Mutant("the same id again", _set(id="endpoint_common_0"), "whole.new-id", "new-id"),
     Mutant(
         "milliseconds for seconds",
         on_completion(lambda body, fields: body.update(created=body["created"] * 1000)),
-        "?",
-        "?",
+        "whole.plain",
+        "body-created",
     ),
     Mutant("keys in another order", on_success(_turned_body, stream=False), "whole.plain", "body-key-order"),
     Mutant("JSON with blanks", on_success(_spaced, stream=False), "whole.plain", "body-compact"),
@@ -176,7 +176,7 @@ CHOICES: Final = (
         "whole.several",
         "body-indices",
     ),
-    Mutant("the likeliest sequence last", on_completion(_worst_first), "whole.best-of.logprobs", "sequence-order"),
+    Mutant("the likeliest sequence last", on_completion(_worst_first), "whole.scripted.ranked", "text"),
     Mutant("stop where the limit was reached", on_choices(_stop_for_length), "whole.length", "finish"),
 )
 

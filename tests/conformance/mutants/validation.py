@@ -186,6 +186,7 @@ TYPES: Final = (
         "a tool choice that does not exist",
         accepting(
             lambda f: isinstance(f.get("tool_choice"), str) and f["tool_choice"] not in ("none", "auto", "required"),
+            tools=None,
             tool_choice=None,
         ),
         "request.tool_choice.not-listed",
@@ -262,7 +263,7 @@ RULES: Final = (
     ),
     Mutant(
         "a beam search of several refused",
-        refusing(lambda f: _has("use_beam_search")(f) and f.get("temperature") == 0, "use_beam_search"),
+        refusing(lambda f: _has("use_beam_search")(f) and _over("n", 1)(f), "use_beam_search"),
         "whole.beams",
         "status",
     ),
