@@ -11,7 +11,7 @@ from conformance.bodies import Body, Change
 from conformance.case import CHAT, Call
 from conformance.client import Client, Exchange, Sent, Trouble
 from conformance.contract import load_contract
-from conformance.files import PACKAGE, read_yaml
+from conformance.files import PACKAGE, SuiteError, read_yaml
 from conformance.load import change_of
 from conformance.oracle.seen import NotJson, Seen, parse_json
 from conformance.oracle.shapes import shortened
@@ -42,10 +42,14 @@ def capability_names() -> frozenset[str]:
 
 
 async def discover(client: Client, settings: Settings) -> Discovery:
-    """Ask for every capability that the profile does not decide, the model list first."""
+    """Ask for every capability that the profile does not decide, the model list first.
+
+    Raises ``SuiteError`` when the server does not serve the model.
+    """
     listed = await client.send(Sent("GET", "/v1/models", {}, None))
     if listed.trouble is Trouble.UNREACHABLE:
         return Discovery({}, listed.reason)
+    await _check_model(client, settings, listed)
     found: dict[str, Capability] = {}
     for name, probe in probes().items():
         forced = settings.profile.capabilities.get(name)
@@ -63,15 +67,30 @@ async def discover(client: Client, settings: Settings) -> Discovery:
     return Discovery(found, None)
 
 
+async def _check_model(client: Client, settings: Settings, listed: Exchange) -> None:
+    """Raises ``SuiteError`` for a model that the server neither lists nor answers for: every case would fail for it."""
+    exchange, _ = await _chat(client, settings, Change())
+    names = [one.get("id") for one in _listed_models(listed)]
+    if names and settings.model not in names and exchange.status in (404, 422) and b"model" in exchange.body:
+        raise SuiteError(
+            f"--model: the server does not serve {settings.model!r}; it lists {', '.join(map(repr, names))}"
+        )
+
+
+def _listed_models(listed: Exchange) -> list[dict[str, Any]]:
+    """Of the model list, as far as it has the shape of one."""
+    try:
+        return [one for one in parse_json(listed.body)["data"] if isinstance(one, dict)]
+    except (NotJson, KeyError, TypeError):
+        return []
+
+
 def adapter_of(settings: Settings, listed: Exchange) -> str | None:
     """The adapter to ask: the profile's, else the first one that the model list has."""
     if settings.profile.adapter is not None:
         return settings.profile.adapter
-    try:
-        data = parse_json(listed.body)["data"]
-        return next((one["id"] for one in data if one.get("parent") is not None), None)
-    except (NotJson, KeyError, TypeError, AttributeError):
-        return None
+    adapters = (one.get("id") for one in _listed_models(listed) if one.get("parent") is not None)
+    return next((name for name in adapters if isinstance(name, str)), None)
 
 
 def _adapters(name: str, settings: Settings, listed: Exchange) -> Capability:

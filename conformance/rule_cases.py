@@ -55,6 +55,7 @@ def rule_pair_cases() -> Iterator[Case]:
                 says=f"A request that {'breaks' if half == 'breaks' else 'just keeps'} the rule {pair['rule']}",
                 lines=lines_of(rule),
                 readings=readings_of(rule),
+                needs=frozenset(pair.get("needs", ())) if half == "keeps" else frozenset(),
                 call=Call(change=Change(put=pair[half])),
                 expect=Expectation(kind=Kind.REFUSED, status=_UNPROCESSABLE, names=pair["field"])
                 if half == "breaks"

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from conformance.oracle.shapes import shortened
 from conformance.report.redact import redacted
-from conformance.results import Exit, Report, Result
+from conformance.results import CaseResult, Exit, Report, Result
 
 _STYLES: Final = {
     Result.PASS: "green",
@@ -32,21 +32,36 @@ MAX_MESSAGE: Final = 300
 
 def show(report: Report, console: Console) -> None:
     """What did not pass, the capabilities that are missing, and the counts."""
-    troubled = [one for result in _SHOWN for one in report.cases if one.result is result]
-    if troubled:
-        table = Table("result", "case", "what was found", title=f"{escape(report.model)} at {escape(report.base_url)}")
-        for one in troubled[:MAX_ROWS]:
-            message = escape(shortened(redacted(one.message, report.secrets), MAX_MESSAGE))
-            table.add_row(f"[{_STYLES[one.result]}]{one.result}[/]", escape(one.case.id), message)
+    groups = _groups(report)
+    if groups:
+        table = Table("result", "case", "what was found", title=_title(report))
+        for group in groups[:MAX_ROWS]:
+            first, more = group[0], f" and {len(group) - 1} more" if len(group) > 1 else ""
+            message = escape(shortened(redacted(first.message, report.secrets), MAX_MESSAGE))
+            table.add_row(f"[{_STYLES[first.result]}]{first.result}[/]", escape(first.case.id) + more, message)
         console.print(table)
-        if len(troubled) > MAX_ROWS:
-            console.print(f"and {len(troubled) - MAX_ROWS} more, in the reports")
+        if len(groups) > MAX_ROWS:
+            console.print(f"and {len(groups) - MAX_ROWS} more rows, in the reports")
     for able in report.capabilities.values():
         if not able.present:
             evidence = escape(shortened(redacted(able.evidence, report.secrets), MAX_MESSAGE))
             console.print(f"[dim]without {able.name}: {evidence}[/]")
     console.print(_summary(report))
     console.print(_VERDICTS[report.exit_code])
+
+
+def _title(report: Report) -> str:
+    return escape(f"{report.model} at {redacted(report.base_url, report.secrets)}")
+
+
+def _groups(report: Report) -> list[list[CaseResult]]:
+    """What did not pass, gravest first; cases with one and the same message share a row."""
+    groups: dict[tuple[Result, str], list[CaseResult]] = {}
+    for result in _SHOWN:
+        for one in report.cases:
+            if one.result is result:
+                groups.setdefault((result, one.message), []).append(one)
+    return list(groups.values())
 
 
 def _summary(report: Report) -> Table:

@@ -10,6 +10,7 @@ from xml.etree import ElementTree
 import yaml
 
 from conformance.files import SuiteError
+from conformance.report.page import write_page
 from conformance.report.redact import redacted
 from conformance.results import CaseResult, Report, Result
 
@@ -92,5 +93,6 @@ def write_reports(report: Report, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         write_yaml(report, folder / "results.yaml")
         write_junit(report, folder / "junit.xml")
+        write_page(report, folder / "report.html")
     except OSError as error:
         raise SuiteError(f"{error.filename or folder}: {error.strerror}") from error
