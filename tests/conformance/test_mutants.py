@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import pytest
 import pytest_asyncio
@@ -18,19 +18,21 @@ from conformance.catalogue import all_cases
 from conformance.discover import capability_names
 from conformance.oracle.registry import INVARIANTS
 from conformance.profile import Profile
-from conformance.results import Report, Result
+from conformance.results import CaseResult, Report, Result
 from conformance.run import run_suite
 from conformance.script import script
 from conformance.settings import Settings
 from mindserve.config.settings import ServeSettings
-from tests.conformance.mutants import bodies, refusals, streams, validation
+from tests.conformance.mutants import bodies, features, refusals, streams, validation
 from tests.conformance.mutants.faults import Mutant
 from tests.conformance.mutants.proxy import Fault, Proxy, no_fault
 from tests.serving import MODEL, Live, running, scripted_model
 
-MUTANTS: Final = (*streams.MUTANTS, *bodies.MUTANTS, *validation.MUTANTS, *refusals.MUTANTS)
+MUTANTS: Final = (*streams.MUTANTS, *bodies.MUTANTS, *validation.MUTANTS, *refusals.MUTANTS, *features.MUTANTS)
 MAX_REQUEST_BYTES: Final = 40 << 20
-NEEDED: Final = frozenset({"several", "beam", "logprobs", "deterministic", "reproducible", "scripted", "body-limit"})
+NEEDED: Final = frozenset(
+    {"several", "beam", "logprobs", "deterministic", "reproducible", "scripted", "body-limit", "tool-history"}
+)
 """What the good server can do, and the named cases need."""
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -43,9 +45,17 @@ class Place:
     live: Live
     proxy: Proxy
 
-    async def run(self, fault: Fault, only: frozenset[str] | None, profile: Profile) -> Report:
+    async def run(self, fault: Fault, profile: Profile, only: frozenset[str] | None = None, **bounds: Any) -> Report:
+        settings = Settings(base_url=self.live.url, model=MODEL, only=only, profile=profile, **bounds)
         with self.proxy.having(fault):
-            return await run_suite(Settings(base_url=self.live.url, model=MODEL, only=only, profile=profile))
+            return await run_suite(settings)
+
+    async def result_of(self, case: str, fault: Fault, features: frozenset[str], **bounds: Any) -> CaseResult:
+        """What the server can do is not found out: a fault may hide it."""
+        capabilities = {name: name in NEEDED | features for name in capability_names()}
+        profile = Profile(max_body_bytes=MAX_REQUEST_BYTES, capabilities=capabilities)
+        [result] = (await self.run(fault, profile, frozenset({case}), **bounds)).cases
+        return result
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -56,7 +66,8 @@ async def place(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Place
         proxies.append(Proxy(app))
         return proxies[0]
 
-    model = scripted_model(tmp_path_factory.mktemp("model"), script())
+    silence = {"contains": refusals.SILENCE, "pieces": ["x"], "hang_after": 0}
+    model = scripted_model(tmp_path_factory.mktemp("model"), [silence, *script()])
     settings = ServeSettings(model_name=MODEL, max_request_bytes=MAX_REQUEST_BYTES)
     async with running(model, settings, around=around) as live:
         yield Place(live, proxies[0])
@@ -64,19 +75,22 @@ async def place(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Place
 
 async def test_without_a_fault_every_case_passes(place: Place) -> None:
     """So it is the fault that is found below, and not the place where it sits."""
-    report = await place.run(no_fault, None, Profile(max_body_bytes=MAX_REQUEST_BYTES))
+    report = await place.run(no_fault, Profile(max_body_bytes=MAX_REQUEST_BYTES))
     wrong = [one for one in report.cases if one.result not in (Result.PASS, Result.UNSUPPORTED)]
     assert [(one.case.id, one.result, one.message) for one in wrong] == []
     assert {name for name, capability in report.capabilities.items() if capability.present} == NEEDED
 
 
+@pytest.mark.parametrize("case", features.GOOD)
+async def test_features_without_a_fault_pass(place: Place, case: str) -> None:
+    fault, added = features.GOOD[case]
+    result = await place.result_of(case, fault, added)
+    assert result.result is Result.PASS, result.message
+
+
 @pytest.mark.parametrize("mutant", MUTANTS, ids=[mutant.name for mutant in MUTANTS])
 async def test_the_fault_is_found(place: Place, mutant: Mutant) -> None:
-    """What the server can do is not asked: a fault may hide it."""
-    capabilities = {name: name in NEEDED for name in capability_names()}
-    profile = Profile(max_body_bytes=MAX_REQUEST_BYTES, capabilities=capabilities)
-    report = await place.run(mutant.fault, frozenset({mutant.case}), profile)
-    [found] = report.cases
+    found = await place.result_of(mutant.case, mutant.fault, mutant.features, **mutant.bounds)
     assert mutant.invariant in found.invariants, (found.result, found.message)
     is_must = found.case.level is Level.MUST and INVARIANTS[mutant.invariant].level is Level.MUST
     assert found.result is Result.FAIL if is_must else found.result in (Result.FAIL, Result.WARN), found.message
@@ -88,6 +102,7 @@ async def test_every_fault_is_another() -> None:
     assert len({mutant.fault for mutant in MUTANTS}) == len(MUTANTS)
 
 
-async def test_faults_name_cases_that_exist() -> None:
-    assert {mutant.case for mutant in MUTANTS} <= {case.id for case in all_cases()}
-    assert {mutant.invariant for mutant in MUTANTS} <= set(INVARIANTS)
+async def test_every_invariant_is_broken_by_some_fault() -> None:
+    """One that no server breaks may be one that cannot find anything."""
+    assert all_cases()
+    assert set(INVARIANTS) - {mutant.invariant for mutant in MUTANTS} == set()

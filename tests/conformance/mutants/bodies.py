@@ -48,6 +48,8 @@ def _spaced(answer: Answer) -> Answer:
 
 
 SHAPE: Final = (
+    Mutant("a key that no answer has", _set(system_fingerprint=None), "golden.length.shape", "transcript-shape"),
+    Mutant("full_text in a whole answer", _set(full_text="Red"), "whole.plain", "body-full-text"),
     Mutant("another model's name", _set(model="gpt-4"), "whole.plain", "body-model"),
     Mutant("a whole answer called a chunk", _set(object="chat.completion.chunk"), "whole.plain", "body-schema"),
     Mutant("an id of OpenAI's shape", _set(id="chatcmpl-123"), "whole.plain", "body-schema"),
@@ -106,7 +108,31 @@ def _split_microseconds(usage: Json) -> None:
     usage["queue_wait_time"] = [wait + 0.5 for wait in usage["queue_wait_time"]]
 
 
+def _uncounted_end(body: Json, fields: Json) -> None:
+    """As if the end-of-sequence token were none."""
+    usage = body["usage"]
+    if body["choices"][0]["finish_reason"] == "stop" and usage["completion_tokens"] > 1:
+        usage["completion_tokens"] -= 1
+        usage["total_tokens"] -= 1
+        for name in ("batch_size", "queue_wait_time"):
+            usage[name].pop()
+        body["decode_time_arr"].pop()
+
+
+def _uncounted_prompt(usage: Json) -> None:
+    usage.update(prompt_tokens=0, total_tokens=usage["completion_tokens"])
+    usage["prompt_tokens_details"]["cached_tokens"] = 0
+
+
+def _milliseconds_of_waiting(usage: Json) -> None:
+    usage["queue_wait_time"] = [wait // 1000 for wait in usage["queue_wait_time"]]
+
+
 FIGURES: Final = (
+    Mutant("an end token that does not count", on_completion(_uncounted_end), "whole.scripted.ends", "tokens"),
+    Mutant("a prompt that does not count", _usage(_uncounted_prompt), "whole.plain", "usage-prompt"),
+    Mutant("waiting in milliseconds", _usage(_milliseconds_of_waiting), "whole.scripted.figures", "usage-figures"),
+    Mutant("parts of milliseconds", _set(prefill_time=0.25), "whole.plain", "body-whole-milliseconds"),
     Mutant(
         "a wrong sum",
         _usage(lambda usage: usage.update(total_tokens=usage["total_tokens"] + 1)),
@@ -176,7 +202,7 @@ CHOICES: Final = (
         "whole.several",
         "body-indices",
     ),
-    Mutant("the likeliest sequence last", on_completion(_worst_first), "whole.scripted.ranked", "text"),
+    Mutant("the likeliest sequence last", on_completion(_worst_first), "whole.scripted.ranked", "sequence-order"),
     Mutant("stop where the limit was reached", on_choices(_stop_for_length), "whole.length", "finish"),
 )
 
@@ -219,7 +245,18 @@ def _without_the_likeliest(entry: Json) -> None:
         entry["top_logprobs"] = [*entry["top_logprobs"][1:], _lesser(entry)]
 
 
+def _sure_of_all(entry: Json) -> None:
+    for one in (entry, *entry["top_logprobs"]):
+        one["logprob"] = -0.1
+
+
+def _another_token(entry: Json) -> None:
+    entry.update(token="Q", bytes=[81])
+
+
 LOGPROBS: Final = (
+    Mutant("probabilities that add up to more than 1", _each(_sure_of_all), "whole.logprobs", "logprobs-mass"),
+    Mutant("tokens of another text", _each(_another_token), "whole.logprobs", "logprobs-text"),
     Mutant(
         "a log-probability less than tokens",
         on_entries(lambda entries: entries.pop()),
@@ -280,7 +317,16 @@ def _older_name_wins(fields: Json) -> Json:
 
 LIMITS: Final = ("max_tokens", "max_completion_tokens")
 
+
+def _one_token_less(fields: Json) -> Json:
+    return {
+        **fields,
+        **{name: fields[name] - 1 for name in LIMITS if type(fields.get(name)) is int and fields[name] > 1},
+    }
+
+
 TEXT: Final = (
+    Mutant("cut off a token too early", on_request(_one_token_less), "whole.length", "finish-length"),
     Mutant("a token more than max_tokens", on_request(_one_token_more), "whole.length", "body-completion-tokens"),
     Mutant(
         "max_completion_tokens ignored", on_request(_older_name_wins), "request.max_completion_tokens.wins", "finish"

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from tests.conformance.mutants.proxy import Answer, Fault, Forward, Question
@@ -25,6 +25,10 @@ class Mutant:
     """The case of the suite that must fail."""
     invariant: str
     """What that case must find broken."""
+    features: frozenset[str] = frozenset()
+    """What the server can do beside what the good one can."""
+    bounds: Mapping[str, float] = field(default_factory=dict)
+    """Of the run, by their names in ``Settings``."""
 
 
 def compact(value: Any) -> bytes:

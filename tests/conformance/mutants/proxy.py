@@ -84,6 +84,10 @@ async def no_fault(question: Question, forward: Forward) -> Answer:
     return await forward(question)
 
 
+class ClientLeft(Exception):
+    """Before the application said anything."""
+
+
 class Proxy:
     """The application ``app`` with a fault in front of it."""
 
@@ -114,7 +118,11 @@ class Proxy:
             begin = _all_at_once(changed.body, receive) if is_held else receive
             return await _ask(self._app, {**scope, "path": changed.path, "headers": _sized(changed)}, begin)
 
-        await _say(await self._fault(Question(scope["method"], scope["path"], headers, body), forward), send)
+        try:
+            answer = await self._fault(Question(scope["method"], scope["path"], headers, body), forward)
+        except ClientLeft:
+            return
+        await _say(answer, send)
 
 
 async def _whole_body(receive: Receive) -> bytes | None:
@@ -154,7 +162,7 @@ async def _ask(app: App, scope: Any, receive: Receive) -> Answer:
 
     await app(scope, receive, send)
     if not messages:
-        raise ConnectionAbortedError("the client left, so the application said nothing")
+        raise ClientLeft
     start, *rest = messages
     headers = [(name.decode("latin-1").lower(), value.decode("latin-1")) for name, value in start["headers"]]
     return Answer(start["status"], headers, b"".join(message.get("body", b"") for message in rest))

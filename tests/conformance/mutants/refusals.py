@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from typing import Final
 
-from tests.conformance.mutants.faults import Json, Mutant, compact, on_answer, on_refusal, status
+from tests.conformance.mutants.faults import Json, Mutant, compact, on_answer, on_refusal, refusal, status
 from tests.conformance.mutants.proxy import Answer, Fault, Forward, Question
 
 
@@ -41,6 +42,29 @@ def _plain(answer: Answer) -> Answer:
     return answer.with_body(_said(answer)["error"].encode()).with_header("content-type", "text/plain")
 
 
+def _placeless(answer: Answer) -> Answer:
+    """Only the field at the top is named."""
+    text = re.sub(r"messages\[\d+\][\w.\[\]]*", "messages", _said(answer)["error"])
+    return answer.with_body(compact({**_said(answer), "error": text}))
+
+
+async def _overloaded(question: Question, forward: Forward) -> Answer:
+    answer = refusal("there is no room for another request")
+    body = compact({"error": "there is no room for another request", "error_type": "Service Unavailable"})
+    return replace(answer, status=503).with_body(body)
+
+
+async def _silent(question: Question, forward: Forward) -> Answer:
+    """Nothing is said until the client leaves."""
+    fields = question.fields
+    asked = {**(fields or {}), "messages": [{"role": "user", "content": SILENCE}]}
+    return await forward(question if fields is None else question.with_fields(asked))
+
+
+SILENCE: Final = "[say nothing]"
+"""The good server's reply to it is none at all."""
+
+
 def _as_event(question: Question, answer: Answer) -> Answer:
     if answer.status != 422 or not (question.fields or {}).get("stream"):
         return answer
@@ -63,6 +87,11 @@ def _any_status(number: int, other: int) -> Fault:
 
 
 REFUSALS: Final = (
+    Mutant(
+        "errors that do not name the place", on_refusal(_placeless), "request.messages.role.null", "refusal-names-place"
+    ),
+    Mutant("overload that does not say until when", _overloaded, "whole.plain", "retry-after"),
+    Mutant("no answer at all", _silent, "whole.plain", "answer-in-time", bounds={"request_timeout_s": 0.3}),
     Mutant("errors with status 200", on_refusal(status(200)), "request.temperature.below-minimum", "status"),
     Mutant("errors with status 400", on_refusal(status(400)), "request.temperature.below-minimum", "status"),
     Mutant("errors with status 500", on_refusal(status(500)), "request.temperature.below-minimum", "status"),
@@ -124,7 +153,27 @@ async def _page_not_found(question: Question, forward: Forward) -> Answer:
     return answer.with_header("content-type", "text/html").with_body(b"<h1>Not Found</h1>")
 
 
+def _path_as_root(question: Question, answer: Answer) -> Answer:
+    body = _said(answer)
+    body["data"][0]["root"] = "/models/m"
+    return answer.with_body(compact(body))
+
+
+async def _another_model(question: Question, forward: Forward) -> Answer:
+    answer = await forward(question)
+    if answer.status != 200 or not question.path.startswith("/v1/models/"):
+        return answer
+    return answer.with_body(compact({**_said(answer), "id": "gpt-4"}))
+
+
+def _another_contract(question: Question, answer: Answer) -> Answer:
+    return answer.with_body(compact({"openapi": "3.1.0", "info": {"title": "x", "version": "1"}, "paths": {}}))
+
+
 PATHS: Final = (
+    Mutant("a model's path told", on_answer(_path_as_root, "/v1/models"), "plane.models", "lists-model"),
+    Mutant("another model told of", _another_model, "plane.model", "is-model"),
+    Mutant("another contract", on_answer(_another_contract, "/openapi.json"), "plane.contract", "body-contains"),
     Mutant("an empty list of models", on_answer(_no_model, "/v1/models"), "plane.models", "plane-schema"),
     Mutant(
         "a list of models of another kind",

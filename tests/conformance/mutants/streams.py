@@ -18,6 +18,7 @@ from tests.conformance.mutants.faults import (
     on_chunks,
     on_each_chunk,
     on_frames,
+    on_request,
     on_success,
     turned,
     with_text,
@@ -46,7 +47,50 @@ def _failure_as_success(frames: list[bytes]) -> list[bytes]:
     return [*frames[:-1], b"data: " + error, DONE]
 
 
+def _cut_json(frames: list[bytes]) -> list[bytes]:
+    return [frames[0][:-1], *frames[1:]]
+
+
+def _endless(frames: list[bytes]) -> list[bytes]:
+    return [frames[0], *frames[1:-1] * 100, frames[-1]]
+
+
+def _is_failure(frame: bytes) -> bool:
+    return frame.startswith(b'data: {"error"')
+
+
+def _ends_after_failure(frames: list[bytes]) -> list[bytes]:
+    return [*frames, DONE] if _is_failure(frames[-1]) else frames
+
+
+def _finishes_before_failure(frames: list[bytes]) -> list[bytes]:
+    if not _is_failure(frames[-1]) or len(frames) < 2:
+        return frames
+    last = json.loads(frames[-2].removeprefix(b"data: "))
+    choice_of(last)["finish_reason"] = "stop"
+    return [*frames[:-2], b"data: " + compact(last), frames[-1]]
+
+
+def _finishes_instead_of_failing(frames: list[bytes]) -> list[bytes]:
+    return [*_finishes_before_failure(frames)[:-1], DONE] if _is_failure(frames[-1]) else frames
+
+
 FRAMES: Final = (
+    Mutant("JSON cut off in a chunk", on_frames(_cut_json), "stream.plain", "chunk-json"),
+    Mutant("a stream without end", on_frames(_endless), "stream.plain", "answer-size", bounds={"max_events": 100}),
+    Mutant("an end mark after a failure", on_frames(_ends_after_failure), "stream.scripted.failure", "failure-last"),
+    Mutant(
+        "a finish before a failure",
+        on_frames(_finishes_before_failure),
+        "stream.scripted.failure",
+        "failure-no-finish",
+    ),
+    Mutant(
+        "a finish instead of a failure",
+        on_frames(_finishes_instead_of_failing),
+        "stream.scripted.failure",
+        "failure-last",
+    ),
     Mutant("no end mark", on_frames(lambda frames: frames[:-1]), "stream.plain", "done-last"),
     Mutant("two end marks", on_frames(lambda frames: [*frames, DONE]), "stream.plain", "done-last"),
     Mutant(
@@ -206,7 +250,37 @@ def _turned_keys(chunks: list[Json]) -> list[Json]:
     return [turned(chunk) for chunk in chunks]
 
 
+def _in_pieces(chunks: list[Json]) -> list[Json]:
+    """What comes with a finish comes in two chunks."""
+    told: list[Json] = []
+    for chunk in chunks:
+        text = delta_of(chunk)["content"]
+        if is_finish(chunk) and len(text) > 1:
+            told.append(copy.deepcopy({name: value for name, value in chunk.items() if name != "usage"}))
+            choice_of(told[-1])["finish_reason"] = None
+            delta_of(told[-1])["content"], delta_of(chunk)["content"] = text[:1], text[1:]
+        told.append(chunk)
+    return told
+
+
+def _strange_key(chunk: Json) -> None:
+    chunk["system_fingerprint"] = "fp_1"
+
+
+def _one_more_in_streams(fields: Json) -> Json:
+    is_short = bool(fields.get("stream")) and type(fields.get("max_tokens")) is int and fields["max_tokens"] > 0
+    return {**fields, "max_tokens": fields["max_tokens"] + 1} if is_short else fields
+
+
+def _unstopped_streams(fields: Json) -> Json:
+    return {**fields, "stop": None} if fields.get("stream") else fields
+
+
 CHUNKS: Final = (
+    Mutant("beams in pieces", on_chunks(_in_pieces), "stream.beams", "beam-pseudo-stream"),
+    Mutant("a key that no chunk has", on_each_chunk(_strange_key), "golden.stream-length", "transcript"),
+    Mutant("a token too many in streams", on_request(_one_more_in_streams), "stream.one-token", "stream-length"),
+    Mutant("stop ignored in streams", on_request(_unstopped_streams), "stream.stop", "text-without"),
     Mutant("usage in every chunk", on_chunks(_usage_in_every_chunk), "stream.plain", "usage-with-finish"),
     Mutant(
         "no usage in the last chunk",
