@@ -5,15 +5,16 @@ A fault that survives means that the suite would certify a server that has it.
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import pytest
 import pytest_asyncio
 
-from conformance.case import Level
+from conformance.case import Kind, Level
 from conformance.catalogue import all_cases
 from conformance.discover import capability_names
 from conformance.oracle.registry import INVARIANTS
@@ -24,9 +25,9 @@ from conformance.script import script
 from conformance.settings import Settings
 from mindserve.config.settings import ServeSettings
 from tests.conformance.mutants import bodies, features, refusals, streams, validation
-from tests.conformance.mutants.faults import Mutant
-from tests.conformance.mutants.proxy import Fault, Proxy, no_fault
-from tests.serving import MODEL, Live, running, scripted_model
+from tests.conformance.mutants.faults import Mutant, refusal
+from tests.conformance.mutants.proxy import CHAT, Answer, Fault, Forward, Proxy, Question, no_fault
+from tests.serving import HELLO, MODEL, Live, running, scripted_model
 
 MUTANTS: Final = (*streams.MUTANTS, *bodies.MUTANTS, *validation.MUTANTS, *refusals.MUTANTS, *features.MUTANTS)
 MAX_REQUEST_BYTES: Final = 40 << 20
@@ -94,6 +95,31 @@ async def test_the_fault_is_found(place: Place, mutant: Mutant) -> None:
     assert mutant.invariant in found.invariants, (found.result, found.message)
     is_must = found.case.level is Level.MUST and INVARIANTS[mutant.invariant].level is Level.MUST
     assert found.result is Result.FAIL if is_must else found.result in (Result.FAIL, Result.WARN), found.message
+
+
+async def _takes_everything(question: Question, forward: Forward) -> Answer:
+    """Whatever is asked in the chat, a plain request is answered."""
+    if question.path != CHAT:
+        return await forward(question)
+    body = {**HELLO, "max_tokens": 1}
+    return await forward(replace(question, method="POST", headers=[], body=json.dumps(body).encode()))
+
+
+async def _refuses_everything(question: Question, forward: Forward) -> Answer:
+    return refusal("nothing is taken here")
+
+
+@pytest.mark.parametrize(
+    ("fault", "kind"),
+    [(_takes_everything, Kind.REFUSED), (_refuses_everything, Kind.ANSWER)],
+    ids=["takes everything", "refuses everything"],
+)
+async def test_no_case_passes_whatever_is_answered(place: Place, fault: Fault, kind: Kind) -> None:
+    profile = Profile(max_body_bytes=MAX_REQUEST_BYTES, capabilities=dict.fromkeys(capability_names(), True))
+    only = frozenset(case.id for case in all_cases() if case.expect.kind is kind and case.call.path == CHAT)
+    report = await place.run(fault, profile, only)
+    assert len(report.cases) > 100
+    assert [one.case.id for one in report.cases if one.result not in (Result.FAIL, Result.WARN)] == []
 
 
 async def test_every_fault_is_another() -> None:

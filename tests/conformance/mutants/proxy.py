@@ -115,8 +115,10 @@ class Proxy:
             return
 
         async def forward(changed: Question) -> Answer:
-            begin = _all_at_once(changed.body, receive) if is_held else receive
-            return await _ask(self._app, {**scope, "path": changed.path, "headers": _sized(changed)}, begin)
+            begin = _all_at_once(changed.body, receive) if is_held or changed.body else receive
+            return await _ask(
+                self._app, {**scope, "method": changed.method, "path": changed.path, "headers": _sized(changed)}, begin
+            )
 
         try:
             answer = await self._fault(Question(scope["method"], scope["path"], headers, body), forward)
