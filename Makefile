@@ -10,7 +10,7 @@ ARGS ?=
 BASE_URL ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help env dev-env model serve gen check-gen lint format type arch test bench clean
+.PHONY: help env dev-env model serve gen check-gen lint format type arch test conformance bench clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -24,7 +24,7 @@ $(VENV)/.installed: pyproject.toml .ci/constraints.txt | $(BIN)/python
 	@touch $@
 
 $(VENV)/.installed-dev: pyproject.toml .ci/constraints.txt | $(BIN)/python
-	$(BIN)/python -m pip install $(PIP_ARGS) -c .ci/constraints.txt -e '.[cpu,dev]'
+	$(BIN)/python -m pip install $(PIP_ARGS) -c .ci/constraints.txt -e '.[cpu,conformance,dev]'
 	@touch $@ $(VENV)/.installed
 
 env: $(VENV)/.installed ## Make the environment for serving
@@ -51,7 +51,7 @@ format: dev-env ## Let ruff format and fix
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-type: dev-env ## Mypy, strict, over src
+type: dev-env ## Mypy, strict, over src and conformance
 	$(BIN)/mypy
 
 arch: dev-env ## Import contracts
@@ -59,6 +59,9 @@ arch: dev-env ## Import contracts
 
 test: dev-env model check-gen lint type arch ## Everything that must hold before a change lands
 	$(BIN)/pytest
+
+conformance: dev-env model ## Certify our own server: with the scripted engine and with the default model
+	$(BIN)/python -m tests.conformance.certify $(ARGS)
 
 bench: dev-env model ## Measure a server: make bench [BASE_URL=http://host:port]
 	$(BIN)/python tests/bench/bench.py $(if $(BASE_URL),--base-url $(BASE_URL)) $(ARGS)

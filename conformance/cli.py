@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
+import httpx2
 from rich.console import Console
 
 from conformance.catalogue import all_cases, select
@@ -22,6 +25,9 @@ from conformance.results import Exit
 from conformance.run import run_suite
 from conformance.script import script_text
 from conformance.settings import Settings
+
+_TOKEN: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+"""A header's name, as RFC 9110 has it."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -81,8 +87,7 @@ def _run(parsed: argparse.Namespace) -> int:
 
 def settings_of(parsed: argparse.Namespace) -> Settings:
     """The settings of a ``run``. Raises ``SuiteError``."""
-    if not parsed.base_url.startswith(("http://", "https://")):
-        raise SuiteError(f"--base-url must begin with http:// or https://, got {parsed.base_url!r}")
+    _check_url(parsed.base_url)
     profile = Profile() if parsed.profile is None else load_profile(parsed.profile, capability_names())
     return Settings(
         base_url=parsed.base_url.rstrip("/"),
@@ -127,9 +132,20 @@ def _script(parsed: argparse.Namespace) -> int:
 
 def _header(text: str) -> tuple[str, str]:
     name, colon, value = text.partition(":")
-    if not colon or not name.strip():
-        raise SuiteError(f"--header must be NAME:VALUE, got {name!r}")
+    if not colon or not _TOKEN.fullmatch(name.strip()):
+        raise SuiteError(f"--header must be NAME:VALUE, got a name {name[:40]!r}")
+    if not value.strip().isascii() or not value.strip().isprintable():
+        raise SuiteError(f"--header {name.strip()}: the value must be printable ASCII")
     return name.strip(), value.strip()
+
+
+def _check_url(text: str) -> None:
+    try:
+        url = httpx2.URL(text)
+    except httpx2.InvalidURL as error:
+        raise SuiteError(f"--base-url: {error}") from error
+    if url.scheme not in ("http", "https") or not url.host or url.query or url.path not in ("", "/"):
+        raise SuiteError(f"--base-url must be http://host:port or https://host:port, got {text!r}")
 
 
 def _positive(text: str) -> float:

@@ -21,6 +21,8 @@ from conformance.sse import Frame, FrameTooLong, SseReader
 MAX_FRAME_BYTES: Final = 8 << 20
 NUM_TRIES: Final = 4
 MAX_RETRY_AFTER_S: Final = 5.0
+MAX_SILENCES: Final = 5
+"""After so many requests in a row that got no answer at all, the server is no longer asked."""
 
 
 class Trouble(StrEnum):
@@ -84,6 +86,7 @@ class Client:
         self._limits = limits
         self._places = asyncio.Semaphore(limits.concurrency)
         self._next_start = 0.0
+        self._num_silences = 0
 
     async def send(self, sent: Sent) -> Exchange:
         """One exchange; an overloaded server is asked again, in its own time."""
@@ -98,6 +101,10 @@ class Client:
 
     async def _send_once(self, sent: Sent) -> Exchange:
         async with self._places:
+            if self._num_silences >= MAX_SILENCES:
+                return Exchange(
+                    sent, trouble=Trouble.UNREACHABLE, reason=f"{MAX_SILENCES} requests in a row got no answer"
+                )
             await self._pace()
             start = time.monotonic()
             answer = _Answer(sent, self._limits)
@@ -110,7 +117,9 @@ class Client:
                 answer.fail(Trouble.UNREACHABLE, f"{error}" or type(error).__name__)
             except (httpx2.HTTPError, httpx2.InvalidURL) as error:
                 answer.fail(Trouble.BROKEN, f"{type(error).__name__}: {error}")
-            return replace(answer.exchange(), duration_s=time.monotonic() - start)
+            exchange = replace(answer.exchange(), duration_s=time.monotonic() - start)
+            self._num_silences = 0 if exchange.status is not None else self._num_silences + 1
+            return exchange
 
     async def _exchange(self, sent: Sent, answer: _Answer) -> None:
         request = self._http.build_request(sent.method, sent.path, headers=dict(sent.headers), content=sent.content)

@@ -113,5 +113,5 @@ def load_contract() -> Contract:
     text = readings.read_text("utf-8") if readings.is_file() else ""
     rows = re.findall(r"^\| ([A-Z]\d+) \|(.*)\|$", text, re.MULTILINE)
     return Contract(
-        read_yaml(SPEC / "openapi.yaml"), {number: " | ".join(row.split(" | ")).strip() for number, row in rows}
+        read_yaml(SPEC / "openapi.yaml"), {number: ": ".join(row.split(" | ", 1)).strip() for number, row in rows}
     )

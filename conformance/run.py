@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
+from urllib.parse import quote
 
 from conformance.bodies import Body
 from conformance.case import CHAT, Call, Case
@@ -177,5 +178,5 @@ async def _send(run: _Run, call: Call, body: Body | None) -> Exchange:
     if call.path == CHAT and call.method == "POST" and "Content-Type" not in headers:
         headers["Content-Type"] = "application/json"
     content = call.content(body, run.model, run.profile.max_body_bytes)
-    path = call.path.replace("{model}", run.model)
+    path = call.path.replace("{model}", quote(run.model))
     return await run.client.send(Sent(call.method, path, headers, content))

@@ -69,9 +69,7 @@ def error_schema(seen: Seen, _: Any) -> Iterator[str]:
     except NotJson as error:
         yield f"the body is no JSON: {error}"
         return
-    faults = list(schema_faults(seen.contract, "ErrorBody", body))
-    seen.is_well_formed = seen.is_well_formed and not faults
-    yield from faults
+    yield from schema_faults(seen.contract, "ErrorBody", body)
 
 
 @invariant("error-content-type", Scope.REFUSAL, "A refusal is application/json")

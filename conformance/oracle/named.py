@@ -158,12 +158,9 @@ def plane_schema(seen: Seen, component: str) -> Iterator[str]:
     try:
         body = seen.body
     except NotJson as error:
-        seen.is_well_formed = False
         yield f"the body is no JSON: {error}"
         return
-    for fault in schema_faults(seen.contract, component, body):
-        seen.is_well_formed = False
-        yield fault
+    yield from schema_faults(seen.contract, component, body)
 
 
 @invariant(

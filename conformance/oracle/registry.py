@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from conformance.case import Level
-from conformance.oracle.seen import NotJson, Seen
+from conformance.oracle.seen import Seen
 
 Predicate = Callable[[Seen, Any], Iterator[str]]
 """What is wrong, a text for each fault. The second argument is what a case compares with."""
@@ -72,8 +72,8 @@ def invariant(
 def ask(name: str, seen: Seen, argument: Any = None) -> list[Finding]:
     """What one invariant finds.
 
-    A predicate reads answers as the contract has them. Where a fault has been found already, one that stumbles over
-    what follows from it has nothing to add.
+    A predicate reads answers as the schema has them, and may stumble over others: the schema's findings tell those.
+    What it stumbled over is kept: where nothing has found fault, it is the suite's.
     """
     rule = INVARIANTS[name]
     findings = []
@@ -82,10 +82,8 @@ def ask(name: str, seen: Seen, argument: Any = None) -> list[Finding]:
             findings.append(Finding(name, rule.level, text))
             if len(findings) == MAX_FAULTS:
                 break
-    except (NotJson, KeyError, TypeError, IndexError, ValueError, AttributeError):
-        if seen.is_well_formed and not findings:
-            raise
-    seen.is_well_formed = seen.is_well_formed and not findings
+    except (KeyError, TypeError, IndexError, ValueError, AttributeError) as error:
+        seen.stumbles.append(error)
     return findings
 
 

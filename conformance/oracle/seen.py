@@ -16,7 +16,7 @@ from conformance.profile import Profile
 Json = Any
 
 
-class NotJson(Exception):
+class NotJson(ValueError):
     """The text is no JSON; the text says why."""
 
 
@@ -65,8 +65,8 @@ class Seen:
         self.asked = asked
         """The request's JSON, if it was JSON."""
         self.exchange = exchange
-        self.is_well_formed = True
-        """No fault has been found so far."""
+        self.stumbles: list[Exception] = []
+        """What invariants raised that could not make sense of the answer, see ``registry.ask``."""
         self.names: str | None = None
         """The place that a refusal must name."""
         self.status = 200

@@ -21,12 +21,9 @@ def body_schema(seen: Seen, _: Any) -> Iterator[str]:
     try:
         body = seen.body
     except NotJson as error:
-        seen.is_well_formed = False
         yield f"the body is no JSON: {error}"
         return
-    faults = list(schema_faults(seen.contract, "ChatCompletion", body))
-    seen.is_well_formed = not faults
-    yield from faults
+    yield from schema_faults(seen.contract, "ChatCompletion", body)
 
 
 @invariant("body-content-type", Scope.WHOLE, "A whole answer is application/json")

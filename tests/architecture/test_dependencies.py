@@ -85,13 +85,17 @@ def test_what_the_server_imports_is_declared_for_it() -> None:
     assert _undeclared(_declared("cpu"), "src") == {}
 
 
+def test_what_the_suite_imports_is_declared_for_it() -> None:
+    assert _undeclared(_declared("conformance"), "conformance") == {}
+
+
 def test_what_the_tools_and_tests_import_is_declared() -> None:
-    assert _undeclared(_declared("cpu", "dev"), *FOLDERS) == {}
+    assert _undeclared(_declared("cpu", "conformance", "dev"), *FOLDERS) == {}
 
 
 def test_what_is_declared_is_used() -> None:
     used = {owner for owners in _imported(*FOLDERS).values() for owner in owners}
-    assert _declared("cpu", "dev") - used == set(USED_UNSEEN)
+    assert _declared("cpu", "conformance", "dev") - used == set(USED_UNSEEN)
 
 
 @cache
@@ -119,6 +123,6 @@ def _closure(names: Iterable[str]) -> set[str]:
 def test_the_pins_are_those_of_what_is_declared() -> None:
     pins = dict(line.split("==") for line in (ROOT / ".ci" / "constraints.txt").read_text("utf-8").splitlines())
     pinned = {canonicalize_name(name) for name in pins}
-    declared = _declared("cpu", "dev")
+    declared = _declared("cpu", "conformance", "dev")
     assert declared - pinned == set()
     assert pinned - _closure(declared) == set()

@@ -23,6 +23,8 @@ PLANTS = (
     ("engine-layers", "src/mindserve_engine/unplaced.py", ""),
     ("native-sides", "src/mindserve_engine/native/scheduler.py", "import mindserve_engine.native.runner"),
     ("native-sides", "src/mindserve_engine/native/unplaced.py", ""),
+    ("suite-layers", "conformance/case.py", "import conformance.client"),
+    ("suite-layers", "conformance/unplaced.py", ""),
     ("torch-importers", "src/mindserve_engine/native/scheduler.py", "import torch"),
     ("torch-importers", "src/mindserve_engine/native/unplaced.py", "from torch.nn import functional"),
     ("torch-importers", "conformance/rule_cases.py", "import torch"),

@@ -1,8 +1,7 @@
 """The text examples of the document, byte for byte as this server answers them.
 
-Each ``conformance/golden/<name>.yaml`` says what is asked (an example request of the contract, or one of its own), what the scripted
-engine generates, and what the process would have counted and seen on its clock; ``<name>.json`` or ``<name>.sse`` beside it is the
-body that must come. Where the document's own bytes differ, ``spec/docs/interpretations.md`` says why (E1 to E13).
+The suite's golden transcripts (``conformance/golden_cases.py``) with the ids and times of the document: here even those
+bytes are the server's.
 """
 
 from __future__ import annotations

@@ -1,0 +1,107 @@
+"""Starts our own server as an operator would and runs the suite on it: ``make conformance``.
+
+``python -m tests.conformance.certify [--out DIR]``: with the scripted engine, once more with ``fullTextEnabled``, and
+with the default model. Exits with the worst of the suite's statuses.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from conformance.script import script_text
+from mindserve.config.settings import DEFAULT_MODEL_NAME
+
+ROOT: Final = Path(__file__).parents[2]
+FULL_TEXT_CASES: Final = ("golden.*", "stream.*", "whole.*")
+"""Those that streams of cumulative text bear upon."""
+
+
+@dataclass(frozen=True)
+class Setup:
+    """A server of ours to certify."""
+
+    name: str
+    serve: list[str]
+    """Arguments of ``mindserve serve``, but for the port."""
+    model: str
+    only: tuple[str, ...] = ()
+
+
+def scripted_setup(folder: Path, *, full_text: bool = False) -> Setup:
+    """The scripted engine, an adapter beside it. ``folder`` takes its files."""
+    script = folder / "script.yaml"
+    script.write_text(script_text(), "utf-8")
+    config = folder / "config.json"
+    config.write_text(json.dumps(_config(script, folder, full_text=full_text)), "utf-8")
+    name = "scripted, full text" if full_text else "scripted"
+    only = FULL_TEXT_CASES if full_text else ()
+    serve = ["--config", str(config), "--engine", "scripted"]
+    return Setup(name, serve, "scripted-model", only)
+
+
+def _config(script: Path, folder: Path, *, full_text: bool) -> dict[str, Any]:
+    deploy = {
+        "maxSeqLen": 1 << 20,
+        "ModelConfig": [{"modelName": "scripted-model", "modelWeightPath": str(script)}],
+        "LoraModules": [{"name": "tuned", "path": str(folder), "baseModelName": "scripted-model"}],
+    }
+    return {"ServerConfig": {"fullTextEnabled": full_text}, "BackendConfig": {"ModelDeployConfig": deploy}}
+
+
+def default_setup(*only: str) -> Setup:
+    """What ``make serve`` serves."""
+    return Setup("default model", [], DEFAULT_MODEL_NAME, only)
+
+
+@contextmanager
+def served(setup: Setup) -> Iterator[str]:
+    """The URL of a server of that kind, on a free port."""
+    command = [sys.executable, "-m", "mindserve", "serve", "--port", "0", *setup.serve]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        try:
+            ready = next((line for line in server.stdout if line.startswith("ready: ")), None)
+            if ready is None:
+                raise SystemExit(f"the server ({setup.name}) ended before it was ready")
+            yield ready.removeprefix("ready: ").strip()
+        finally:
+            server.terminate()
+            server.communicate(timeout=60)
+
+
+def certify(setup: Setup, out: Path) -> int:
+    """Run the suite as a user does; its exit status. ``out`` takes the reports."""
+    with served(setup) as url:
+        command = [sys.executable, "-m", "conformance", "run", "--base-url", url, "--model", setup.model]
+        command += ["--profile", "mindserve", "--out", str(out)]
+        command += [word for pattern in setup.only for word in ("--only", pattern)]
+        return subprocess.run(command, cwd=ROOT, check=False).returncode
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, default=Path("build/conformance"), help="where the reports go")
+    out: Path = parser.parse_args(arguments).out
+    with tempfile.TemporaryDirectory() as folder:
+        plain, full = (Path(folder, name) for name in ("plain", "full"))
+        plain.mkdir()
+        full.mkdir()
+        setups = [scripted_setup(plain), scripted_setup(full, full_text=True), default_setup()]
+        statuses = []
+        for setup in setups:
+            print(f"== mindserve, {setup.name}", flush=True)
+            statuses.append(certify(setup, out / setup.name.replace(", ", "-").replace(" ", "-")))
+    return max(statuses)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,48 @@
+"""Our own server keeps the contract: every case with the scripted engine, the ones that count with the default model."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import yaml
+
+from tests.conformance.certify import Setup, certify, default_setup, scripted_setup
+
+COMPUTED: Final = (
+    "whole.*", "stream.*", "golden.*.shape", "plane.*", "errors.long-prompt", "request.roles", "request.top_*.one",
+    "request.seed.*", "request.temperature.*", "request.*penalty*.at-m*", "request.n.at-maximum", "rules.*.keeps",
+)  # fmt: skip
+"""Cases that the model's arithmetic bears upon. ``make conformance`` asks it all of them."""
+
+
+def _certified(setup: Setup, out: Path) -> tuple[dict[str, Any], Counter[str]]:
+    status = certify(setup, out)
+    document = yaml.safe_load((out / "results.yaml").read_text("utf-8"))
+    odd = [case for case in document["cases"] if case["result"] not in ("pass", "unsupported")]
+    assert odd == []
+    assert status == 0
+    return document, Counter(case["result"] for case in document["cases"])
+
+
+def test_the_scripted_engine(tmp_path: Path) -> None:
+    document, counts = _certified(scripted_setup(tmp_path), tmp_path / "out")
+    able = {name for name, one in document["capabilities"].items() if one["present"]}
+    assert able >= {"scripted", "several", "beam", "logprobs", "lora", "tool-history", "body-limit"}
+    assert counts["pass"] > 780
+
+
+def test_cumulative_text(tmp_path: Path) -> None:
+    document, _ = _certified(scripted_setup(tmp_path, full_text=True), tmp_path / "out")
+    results = {case["id"]: case["result"] for case in document["cases"]}
+    assert results["golden.stream-full-text"] == results["stream.full-text"] == "pass"
+
+
+@pytest.mark.usefixtures("default_model")
+def test_the_default_model(tmp_path: Path) -> None:
+    document, counts = _certified(default_setup(*COMPUTED), tmp_path / "out")
+    able = {name for name, one in document["capabilities"].items() if one["present"]}
+    assert able >= {"several", "beam", "logprobs", "deterministic", "reproducible"}
+    assert counts["pass"] > 80

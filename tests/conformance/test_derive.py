@@ -1,0 +1,116 @@
+"""The derived cases: the contract's own schema gives the same verdicts, and no field is left out."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from typing import Any
+
+import pytest
+
+from conformance.case import Case, Kind
+from conformance.contract import lines_of, load_contract
+from conformance.derive import derived_cases, request_fields
+from conformance.derive_values import trials
+from conformance.files import PACKAGE, read_yaml
+
+CONTRACT = load_contract()
+CASES = list(derived_cases())
+FIELDS = list(request_fields(CONTRACT))
+HEAVY = 1 << 20
+
+
+@pytest.fixture(scope="module")
+def kinds() -> dict[str, set[str]]:
+    """Field -> what is tried of it."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for case in CASES:
+        name, _, kind = case.id.removeprefix("request.").rpartition(".")
+        found[name].add(kind)
+    return found
+
+
+def test_the_schema_agrees_with_every_verdict() -> None:
+    """seed beyond 64 bits, the list of stop strings and the like included: a bound is the contract's or it is wrong."""
+    validator = CONTRACT.validator("ChatCompletionRequest")
+    wrong = []
+    for case in CASES:
+        assert case.call.change is not None
+        accepted = case.expect.kind is Kind.ANSWER
+        if validator.is_valid(case.call.change.body("m")) is not accepted:
+            wrong.append((case.id, accepted))
+    assert wrong == []
+
+
+def test_every_component_of_requests_has_a_context() -> None:
+    contexts = read_yaml(PACKAGE / "contexts.yaml")
+    components = set(CONTRACT.reachable("ChatCompletionRequest")) - {"ContentPart"}  # a choice of the others
+    assert set(contexts["components"]) == components
+    assert set(contexts["fields"]) <= {field.place for field in FIELDS}
+
+
+def test_every_request_field_is_tried(kinds: dict[str, set[str]]) -> None:
+    assert {field.name for field in FIELDS} == set(kinds)
+
+
+def test_every_line_of_the_request_table_has_a_derived_case() -> None:
+    assert {line for case in CASES for line in case.lines} == set(range(26, 76))
+
+
+def _bounds(schema: dict[str, Any]) -> set[str]:
+    named = {
+        "minimum": {"at-minimum", "below-minimum"},
+        "exclusiveMinimum": {"at-bound", "above-bound"},
+        "maximum": {"at-maximum", "above-maximum"},
+    }
+    return {kind for key, kinds in named.items() if key in schema for kind in kinds}
+
+
+def test_every_bound_is_tried_from_both_sides(kinds: dict[str, set[str]]) -> None:
+    for field in FIELDS:
+        assert _bounds(field.schema) <= kinds[field.name], field.name
+    assert sum(bool(_bounds(field.schema)) for field in FIELDS) >= 12
+
+
+def test_every_field_is_tried_with_null_and_wrong_types(kinds: dict[str, set[str]]) -> None:
+    for field in FIELDS:
+        assert "null" in kinds[field.name], field.name
+        assert ("missing" in kinds[field.name]) is field.required, field.name
+        assert {kind for kind in kinds[field.name] if kind.startswith("as-")}, field.name
+
+
+def test_a_bound_that_changes_changes_its_cases() -> None:
+    schema = {**CONTRACT.field("ChatCompletionRequest.top_logprobs"), "maximum": 21}
+    values = {trial.kind: trial.value for trial in trials(CONTRACT, schema, None)}
+    assert (values["at-maximum"], values["above-maximum"]) == (21, 22)
+
+
+def test_floats_are_tried_just_outside_their_bounds() -> None:
+    values = {one.kind: one.value for one in trials(CONTRACT, CONTRACT.field("ChatCompletionRequest.top_p"), None)}
+    assert values["above-bound"] == math.nextafter(1e-6, 1)
+    assert values["at-bound"] == 1e-6
+    assert values["above-maximum"] == math.nextafter(1.0, 2)
+
+
+def _case(name: str) -> Case:
+    return next(case for case in CASES if case.id == name)
+
+
+def test_null_absent_and_default_are_one_question() -> None:
+    case = _case("request.temperature.absent")
+    bodies = [change.body("m") for change in case.expect.same_as]
+    assert ["temperature" in body for body in bodies] == [False, True]
+    assert bodies[1]["temperature"] == 1.0
+    assert case.call.json_body("m") == {**bodies[0], "temperature": None}
+
+
+def test_refusals_name_the_place() -> None:
+    assert _case("request.messages.content.text.as-integer").expect.names == "messages[0].content[0].text"
+    assert _case("request.stop.item-as-integer").expect.names == "stop[0]"
+
+
+def test_what_only_readings_say_is_no_must() -> None:
+    assert all(case.level == "SHOULD" for case in CASES if not case.lines)
+    assert _case("request.stop_token_ids.too-many").level == "SHOULD"
+    assert lines_of(CONTRACT.field("ChatCompletionRequest.n")) == (59,)
+    assert _case("request.n.above-maximum").level == "MUST"
