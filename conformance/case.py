@@ -19,6 +19,12 @@ def marker(name: str) -> str:
 
 
 class Level(StrEnum):
+    """How much a fault counts.
+
+    MUST: the document's tables say it, or no client could work without it. SHOULD: only a reading says it, where the
+    document is silent or its examples differ; a server written from the document alone may do otherwise.
+    """
+
     MUST = "MUST"
     SHOULD = "SHOULD"
 

@@ -6,6 +6,7 @@ import fnmatch
 from collections import Counter
 from functools import cache
 
+from conformance.capabilities import capability_names
 from conformance.case import Case
 from conformance.derive import derived_cases
 from conformance.files import SuiteError
@@ -28,6 +29,8 @@ def all_cases() -> tuple[Case, ...]:
         unknown = [check.id for check in case.expect.checks if check.id not in INVARIANTS]
         if unknown:
             raise SuiteError(f"{case.id}: there is no invariant {unknown[0]}")
+        if case.needs - capability_names():
+            raise SuiteError(f"{case.id}: there is no capability {min(case.needs - capability_names())}")
     return cases
 
 

@@ -16,7 +16,6 @@ from rich.console import Console
 from conformance.catalogue import all_cases, select
 from conformance.contract import load_contract
 from conformance.coverage import coverage
-from conformance.discover import capability_names
 from conformance.files import SuiteError
 from conformance.profile import Profile, load_profile
 from conformance.report.console import show
@@ -88,7 +87,7 @@ def _run(parsed: argparse.Namespace) -> int:
 def settings_of(parsed: argparse.Namespace) -> Settings:
     """The settings of a ``run``. Raises ``SuiteError``."""
     _check_url(parsed.base_url)
-    profile = Profile() if parsed.profile is None else load_profile(parsed.profile, capability_names())
+    profile = Profile() if parsed.profile is None else load_profile(parsed.profile)
     return Settings(
         base_url=parsed.base_url.rstrip("/"),
         model=parsed.model,

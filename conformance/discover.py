@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
 from typing import Any, Final
 
 from conformance.bodies import Body, Change
+from conformance.capabilities import probes
 from conformance.case import CHAT, Call
 from conformance.client import Client, Exchange, Sent, Trouble
 from conformance.contract import load_contract
-from conformance.files import PACKAGE, SuiteError, read_yaml
+from conformance.files import SuiteError
 from conformance.load import change_of
 from conformance.oracle.seen import NotJson, Seen, parse_json
 from conformance.oracle.shapes import shortened
@@ -26,19 +26,10 @@ class Discovery:
     """What was found out before the cases."""
 
     capabilities: Mapping[str, Capability]
-    lost: str | None
+    adapter: str | None = None
+    """Name of the LoRA adapter to ask."""
+    lost: str | None = None
     """Why the server cannot be reached."""
-
-
-@cache
-def probes() -> dict[str, dict[str, Any]]:
-    """``capabilities.yaml``: name -> how it is found out."""
-    named: dict[str, dict[str, Any]] = read_yaml(PACKAGE / "capabilities.yaml")
-    return named
-
-
-def capability_names() -> frozenset[str]:
-    return frozenset(probes())
 
 
 async def discover(client: Client, settings: Settings) -> Discovery:
@@ -48,8 +39,9 @@ async def discover(client: Client, settings: Settings) -> Discovery:
     """
     listed = await client.send(Sent("GET", "/v1/models", {}, None))
     if listed.trouble is Trouble.UNREACHABLE:
-        return Discovery({}, listed.reason)
+        return Discovery({}, lost=listed.reason)
     await _check_model(client, settings, listed)
+    adapter = _adapter_of(settings, listed)
     found: dict[str, Capability] = {}
     for name, probe in probes().items():
         forced = settings.profile.capabilities.get(name)
@@ -61,10 +53,12 @@ async def discover(client: Client, settings: Settings) -> Discovery:
             limit = settings.profile.max_body_bytes
             found[name] = Capability(name, limit is not None, f"limits.max_body_bytes of the profile: {limit}")
         elif probe["by"] == "models":
-            found[name] = _adapters(name, settings, listed)
+            found[name] = _adapters(name, adapter)
         else:
             found[name] = await _probed(client, settings, name, probe)
-    return Discovery(found, None)
+    if found["lora"].present and adapter is None:
+        raise SuiteError("the profile says that there is an adapter, but neither it nor the model list names one")
+    return Discovery(found, adapter)
 
 
 async def _check_model(client: Client, settings: Settings, listed: Exchange) -> None:
@@ -85,7 +79,7 @@ def _listed_models(listed: Exchange) -> list[dict[str, Any]]:
         return []
 
 
-def adapter_of(settings: Settings, listed: Exchange) -> str | None:
+def _adapter_of(settings: Settings, listed: Exchange) -> str | None:
     """The adapter to ask: the profile's, else the first one that the model list has."""
     if settings.profile.adapter is not None:
         return settings.profile.adapter
@@ -93,11 +87,10 @@ def adapter_of(settings: Settings, listed: Exchange) -> str | None:
     return next((name for name in adapters if isinstance(name, str)), None)
 
 
-def _adapters(name: str, settings: Settings, listed: Exchange) -> Capability:
-    adapter = adapter_of(settings, listed)
+def _adapters(name: str, adapter: str | None) -> Capability:
     if adapter is None:
         return Capability(name, False, "GET /v1/models lists no model with a parent")
-    return Capability(name, True, adapter)
+    return Capability(name, True, f"the adapter {adapter}")
 
 
 async def _probed(client: Client, settings: Settings, name: str, probe: Mapping[str, Any]) -> Capability:
@@ -135,6 +128,8 @@ def _shows(
             return bool(seen.sequences[0].text == probe["text"])
         if "key" in probe:
             return any(probe["key"] in chunk for chunk in seen.chunks)
+        if "no_key" in probe:
+            return bool(seen.chunks) and not any(probe["no_key"] in chunk for chunk in seen.chunks)
         return bool(seen.sequences[0].reasoning)
     except (NotJson, KeyError, TypeError, IndexError, ValueError, AttributeError):
         return False

@@ -64,7 +64,7 @@ def golden_cases() -> Iterator[Case]:
     for name, one in transcripts().items():
         request = {key: value for key, value in one.request.items() if key != "model"}
         several = {"several"} if request.get("best_of") or request.get("n") else set()
-        needs = frozenset(several | ({"full-text"} if one.full_text else set()))
+        needs = frozenset(several | _way_of_streaming(one))
         kind = "stream" if one.is_stream else "answer"
         said = [{"role": "system", "content": marker(f"golden.{name}")}, *request["messages"]]
         yield Case(
@@ -88,6 +88,13 @@ def golden_cases() -> Iterator[Case]:
             call=Call(change=Change(put={**request, "max_tokens": min(request.get("max_tokens", _FEW), _FEW)})),
             expect=Expectation(kind=Kind.ANSWER, checks=(Check("transcript-shape", name),)),
         )
+
+
+def _way_of_streaming(one: Transcript) -> set[str]:
+    """A server streams cumulative text or not, by its settings."""
+    if not one.is_stream:
+        return set()
+    return {"full-text"} if one.full_text else {"incremental"}
 
 
 def _idle(request: Body) -> tuple[str, ...]:

@@ -11,6 +11,8 @@ from conformance.oracle.seen import Seen
 
 UNPROCESSABLE: Final = 422
 BAD_REQUEST: Final = 400
+BETWEEN: Final = ("same-answer", "same-usage", "ids-differ")
+"""Asked of answers to one question in several forms."""
 THEMES: Final = (golden, http, named, stream, tokens, tools, whole)
 """The modules that fill the registry."""
 
@@ -39,7 +41,7 @@ def _findings(case: Case, seen: Seen) -> list[Finding]:
         findings += ask(check.id, seen, check.argument)
     for other in seen.others:
         findings += ask_all(Scope.HTTP, other) or _of_answer(other)
-    return findings + (ask("same-answer", seen) if seen.others else [])
+    return findings + ([finding for name in BETWEEN for finding in ask(name, seen)] if seen.others else [])
 
 
 def _of_kind(expect: Expectation, seen: Seen) -> list[Finding]:

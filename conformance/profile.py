@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import jsonschema_rs
 
+from conformance.capabilities import capability_names
 from conformance.files import PROFILES, SuiteError, read_yaml
 
 _SCHEMA: Final[dict[str, Any]] = {
@@ -61,7 +62,7 @@ class Profile:
     concurrency: int | None = None
 
 
-def load_profile(name: str, capabilities: frozenset[str]) -> Profile:
+def load_profile(name: str) -> Profile:
     """A file, or the name of a profile that comes with the suite. Raises ``SuiteError`` naming each fault."""
     shipped = PROFILES / f"{name}.yaml"
     path = shipped if shipped.is_file() and not Path(name).exists() else Path(name)
@@ -70,6 +71,7 @@ def load_profile(name: str, capabilities: frozenset[str]) -> Profile:
     errors = jsonschema_rs.Draft202012Validator(_SCHEMA).iter_errors(document)
     faults = [f"{'.'.join(map(str, error.instance_path)) or 'the profile'}: {error.message}" for error in errors]
     if not faults:
+        capabilities = capability_names()
         unknown = set(document.get("capabilities", {})) - capabilities
         faults = [
             f"capabilities.{one}: not known; there are {', '.join(sorted(capabilities))}" for one in sorted(unknown)

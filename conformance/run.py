@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
@@ -19,7 +19,7 @@ from conformance.discover import Discovery, discover
 from conformance.judge import judge
 from conformance.oracle.seen import Seen
 from conformance.profile import Profile
-from conformance.results import Capability, CaseResult, Report, Result, judged
+from conformance.results import CaseResult, Report, Result, judged
 from conformance.settings import DEFAULT_CONCURRENCY, REQUEST_TIMEOUT_S, TOTAL_TIMEOUT_S, Settings
 
 Progress = Callable[[CaseResult], None]
@@ -34,7 +34,7 @@ class _Run:
     settings: Settings
     client: Client
     contract: Contract
-    capabilities: Mapping[str, Capability]
+    found: Discovery
     model: str
     lost: str | None = None
     """Why the server can no longer be reached; the remaining cases are not tried."""
@@ -54,7 +54,7 @@ async def run_suite(settings: Settings, progress: Progress = lambda _: None) -> 
     started, start = datetime.now(UTC), time.monotonic()
     total_s = settings.total_timeout_s or settings.profile.total_s or TOTAL_TIMEOUT_S
     results: dict[str, CaseResult] = {}
-    found = Discovery({}, None)
+    found = Discovery({})
 
     def take(result: CaseResult) -> None:
         results[result.case.id] = result
@@ -67,7 +67,7 @@ async def run_suite(settings: Settings, progress: Progress = lambda _: None) -> 
             open_client(settings.base_url, limits_of(settings), headers, verify=settings.verify) as client,
         ):
             found = await discover(client, settings)
-            run = _Run(settings, client, load_contract(), found.capabilities, settings.model, found.lost)
+            run = _Run(settings, client, load_contract(), found, settings.model, found.lost)
             await _run_all(run, cases, take)
     except TimeoutError:
         pass  # what is not done is told below
@@ -133,7 +133,7 @@ async def _run_case(run: _Run, case: Case) -> CaseResult:
     if run.lost is not None:
         return CaseResult(case, Result.UNREACHABLE, run.lost)
     for name in sorted(case.needs):
-        capability = run.capabilities.get(name)
+        capability = run.found.capabilities.get(name)
         if capability is None or not capability.present:
             evidence = capability.evidence if capability else "it is not known"
             return CaseResult(case, Result.UNSUPPORTED, f"{name}: {evidence}")
@@ -146,7 +146,7 @@ async def _run_case(run: _Run, case: Case) -> CaseResult:
 async def _ask(run: _Run, case: Case) -> CaseResult:
     for _ in range(NUM_COMPARISONS if _compares(case) else 1):
         result = await _ask_once(run, case)
-        if "same-answer" not in result.invariants:
+        if not {"same-answer", "same-usage"} & set(result.invariants):
             break
     return result
 
@@ -166,8 +166,7 @@ async def _ask_once(run: _Run, case: Case) -> CaseResult:
 
 
 async def _see(run: _Run, call: Call) -> Seen:
-    adapter = run.capabilities.get("lora")
-    body = call.json_body(run.model, adapter.evidence if adapter is not None else None)
+    body = call.json_body(run.model, run.found.adapter)
     exchange = await _send(run, call, body)
     return Seen(run.contract, run.profile, run.model, body, exchange)
 

@@ -39,6 +39,38 @@ def new_id(seen: Seen, _: Any) -> Iterator[str]:
 
 
 @invariant(
+    "same-usage",
+    Scope.NAMED,
+    "The same question has the same number of tokens in whatever form it is asked",
+    readings="S3",
+    fields="Usage.prompt_tokens Usage.completion_tokens",
+)
+def same_usage(seen: Seen, _: Any) -> Iterator[str]:
+    told = _counts(seen)
+    for other in seen.others:
+        if _counts(other) != told:
+            yield f"prompt and answer have {told} tokens, in another form {_counts(other)}"
+
+
+def _counts(seen: Seen) -> tuple[int, int]:
+    """Tokens of the prompt, and of all sequences together."""
+    return seen.usages[0]["prompt_tokens"], sum(usage["completion_tokens"] for usage in seen.usages)
+
+
+@invariant(
+    "ids-differ",
+    Scope.NAMED,
+    "Each request has an id of its own",
+    readings="S1",
+    fields="ChatCompletion.id ChatCompletionChunk.id",
+)
+def ids_differ(seen: Seen, _: Any) -> Iterator[str]:
+    ids = [one.chunks[0]["id"] if one.exchange.is_stream else one.body["id"] for one in (seen, *seen.others)]
+    if len(set(ids)) != len(ids):
+        yield f"{len(ids)} requests have the ids {', '.join(ids)}"
+
+
+@invariant(
     "finish",
     Scope.NAMED,
     "Every sequence ends for the given reason",

@@ -141,7 +141,8 @@ def usage_with_finish(seen: Seen, _: Any) -> Iterator[str]:
 
 
 @invariant(
-    "opening-chunk", Scope.STREAM, "Each choice is opened by a chunk with empty content", readings="S7 E9",
+    "opening-chunk", Scope.STREAM, "Each choice is opened by a chunk with empty content and no log-probabilities",
+    readings="S7 E9 C28",
     fields="ChunkDelta.content", level=Level.SHOULD,
 )  # fmt: skip
 def opening_chunk(seen: Seen, _: Any) -> Iterator[str]:
@@ -149,8 +150,8 @@ def opening_chunk(seen: Seen, _: Any) -> Iterator[str]:
     for _chunk, choice in seen.choices_of_chunks():
         if choice["index"] not in opened:
             opened.add(choice["index"])
-            if choice["delta"].get("content") != "" or choice["finish_reason"] is not None:
-                yield f"choice {choice['index']} begins with {shortened(str(choice['delta']))}"
+            if (choice["delta"].get("content"), choice["finish_reason"], choice["logprobs"]) != ("", None, None):
+                yield f"choice {choice['index']} begins with {shortened(str(choice))}"
 
 
 @invariant(

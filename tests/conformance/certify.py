@@ -65,7 +65,7 @@ def default_setup(*only: str) -> Setup:
 @contextmanager
 def served(setup: Setup) -> Iterator[str]:
     """The URL of a server of that kind, on a free port."""
-    command = [sys.executable, "-m", "mindserve", "serve", "--port", "0", *setup.serve]
+    command = [sys.executable, "-m", "mindserve", "serve", "--port", "0", "--log-level", "error", *setup.serve]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
         try:
@@ -89,7 +89,7 @@ def certify(setup: Setup, out: Path) -> int:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, default=Path("build/conformance"), help="where the reports go")
+    parser.add_argument("--out", type=Path, default=Path(".conformance"), help="where the reports go")
     out: Path = parser.parse_args(arguments).out
     with tempfile.TemporaryDirectory() as folder:
         plain, full = (Path(folder, name) for name in ("plain", "full"))

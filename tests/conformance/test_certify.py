@@ -1,4 +1,4 @@
-"""Our own server keeps the contract: every case with the scripted engine, the ones that count with the default model."""
+"""Our own server keeps the contract: with the scripted engine in every case, with the default model where it counts."""
 
 from __future__ import annotations
 
@@ -11,10 +11,7 @@ import yaml
 
 from tests.conformance.certify import Setup, certify, default_setup, scripted_setup
 
-COMPUTED: Final = (
-    "whole.*", "stream.*", "golden.*.shape", "plane.*", "errors.long-prompt", "request.roles", "request.top_*.one",
-    "request.seed.*", "request.temperature.*", "request.*penalty*.at-m*", "request.n.at-maximum", "rules.*.keeps",
-)  # fmt: skip
+COMPUTED: Final = ("whole.*", "stream.*", "golden.stream-two-sequences.shape", "request.n.at-maximum", "plane.m*")
 """Cases that the model's arithmetic bears upon. ``make conformance`` asks it all of them."""
 
 
@@ -45,4 +42,4 @@ def test_the_default_model(tmp_path: Path) -> None:
     document, counts = _certified(default_setup(*COMPUTED), tmp_path / "out")
     able = {name for name, one in document["capabilities"].items() if one["present"]}
     assert able >= {"several", "beam", "logprobs", "deterministic", "reproducible"}
-    assert counts["pass"] > 80
+    assert counts["pass"] > 25

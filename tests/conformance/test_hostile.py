@@ -9,8 +9,8 @@ from typing import Any, Final
 
 import pytest
 
+from conformance.capabilities import capability_names
 from conformance.client import MAX_SILENCES
-from conformance.discover import capability_names
 from conformance.profile import Profile
 from conformance.results import CaseResult, Exit, Report, Result
 from conformance.run import run_suite

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from conformance.case import Expectation, Kind
-from conformance.client import Trouble
+from conformance.client import Exchange, Trouble
 from conformance.oracle.registry import INVARIANTS
 from tests.conformance.exchanges import (
     CALL,
@@ -135,6 +135,7 @@ STREAMS = [
     ("usage-with-finish", lambda chunks: chunks[1].update(usage=usage())),
     ("usage-with-finish", lambda chunks: chunks[-1].pop("usage")),
     ("opening-chunk", lambda chunks: chunks.pop(0)),
+    ("opening-chunk", lambda chunks: _choice(chunks[0]).update(logprobs={"content": []})),
     ("no-empty-deltas", lambda chunks: chunks.insert(2, chunks[0])),
     ("full-text", lambda chunks: chunks[-1].update(full_text="ab")),
     ("stream-length", lambda chunks: chunks[-1].update(usage=usage(3))),
@@ -312,9 +313,20 @@ def test_what_cases_name(invariant: str, argument: Any, body: Any) -> None:
 
 def test_answers_to_one_question_are_compared_over_their_forms() -> None:
     same, other = stream_exchange(stream()), changed(whole(), lambda body: _choice(body)["message"].update(content="x"))
-    assert _found(same, STREAMED, others=[same]) == set()
+    assert _found(same, STREAMED, others=[_numbered(stream(), 1), _numbered(stream(), 2)]) == set()
+    assert _found(same, STREAMED, others=[same]) == {"ids-differ"}
+    longer = changed(stream(), lambda chunks: chunks[-1].update(usage=changed(usage(), _longer_prompt)))
+    assert _found(same, STREAMED, others=[_numbered(longer, 1)]) == {"same-usage"}
     assert "same-answer" in _found(same, STREAMED, others=[stream_exchange(changed(stream(), _says_other))])
     assert "same-answer" in _found(whole_exchange(whole()), others=[whole_exchange(other)])
+
+
+def _numbered(chunks: list[Any], number: int) -> Exchange:
+    return stream_exchange([{**one, "id": f"endpoint_common_{number}"} for one in chunks])
+
+
+def _longer_prompt(figures: dict[str, Any]) -> None:
+    figures.update(prompt_tokens=10, total_tokens=12)
 
 
 def _says_other(chunks: list[Any]) -> None:
@@ -328,6 +340,8 @@ def _proved() -> Iterator[str]:
 
 
 def test_every_invariant_is_proved() -> None:
-    elsewhere = {"calls-ids", "beam-pseudo-stream", "body-compact", "retry-after", "same-answer", "failure-last",
-                 "failure-no-finish"}  # fmt: skip
+    elsewhere = {
+        "calls-ids", "beam-pseudo-stream", "body-compact", "retry-after", "same-answer", "same-usage", "ids-differ",
+        "failure-last", "failure-no-finish",
+    }  # fmt: skip
     assert set(INVARIANTS) == {*_proved(), *elsewhere}

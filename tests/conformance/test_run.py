@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from conformance import run as suite
+from conformance.capabilities import capability_names
 from conformance.case import Level
 from conformance.catalogue import all_cases, select
 from conformance.client import Exchange
-from conformance.discover import capability_names
 from conformance.files import SuiteError
 from conformance.oracle.registry import Finding
 from conformance.profile import Profile
@@ -53,7 +53,12 @@ async def test_capabilities_are_found_out_with_evidence(tmp_path: Path) -> None:
     present = {"several", "beam", "logprobs", "lora", "deterministic", "reproducible", "full-text", "tool-history"}
     assert {name for name, one in found.items() if one} == present
     assert "tools" in report.capabilities["tools"].evidence
-    assert report.capabilities["lora"].evidence == "tuned"
+    assert report.capabilities["lora"].evidence == "the adapter tuned"
+
+
+async def test_an_adapter_that_nobody_names_is_told(tmp_path: Path) -> None:
+    with pytest.raises(SuiteError, match="adapter"):
+        await _report(tmp_path, profile=Profile(capabilities={"lora": True}), only=frozenset({"plane.live"}))
 
 
 async def test_a_profile_decides_without_asking(tmp_path: Path) -> None:

@@ -99,6 +99,8 @@ def test_the_commands_are_those_this_file_runs() -> None:
         ".venv/bin/mindserve serve",
         ".venv/bin/mindserve check-config",
         ".venv/bin/mindserve spec",
+        ".venv/bin/mindserve-conformance run",
+        ".venv/bin/mindserve-conformance coverage",
     }
 
 
@@ -135,11 +137,20 @@ def test_bench(url: str) -> None:
     assert "tok/s" in own
 
 
+def test_conformance_commands(url: str, tmp_path: Path) -> None:
+    """The whole run is `make conformance`; here it is a few cases."""
+    for command in (command for command in _commands() if command.startswith(".venv/bin/mindserve-conformance")):
+        mine = command.split(" #")[0].replace(".venv/bin/mindserve-conformance", f"{sys.executable} -m conformance")
+        few = f" --only 'whole.p*' --out {tmp_path / 'report'}" if " run " in mine else ""
+        _run(mine.replace("http://127.0.0.1:1025", url).replace(" --out /tmp/report", few))
+    assert {path.name for path in (tmp_path / "report").iterdir()} == {"results.yaml", "junit.xml", "report.html"}
+
+
 def test_mindserve_commands(tmp_path: Path, default_model: Path) -> None:
     (config,) = _fences("json")
     file = tmp_path / "config.json"
     file.write_text(config.replace("/path/to/model", str(default_model)).replace("1025", str(_free_port())), "utf-8")
-    for command in (command for command in _commands() if command.startswith(".venv/bin/mindserve")):
+    for command in (command for command in _commands() if command.startswith(".venv/bin/mindserve ")):
         mine = command.split(" #")[0].replace(".venv/bin/mindserve", f"{sys.executable} -m mindserve")
         mine = mine.replace("config.json", str(file)).replace("/path/to/model", str(default_model))
         mine = mine.replace("8080", str(_free_port()))
