@@ -31,13 +31,6 @@ def same_answer(seen: Seen, _: Any) -> Iterator[str]:
             yield f"{shortened(str(told))} is not {shortened(str(theirs))}"
 
 
-@invariant("new-id", Scope.NAMED, "Every answer has an id of its own", readings="S1", fields="ChatCompletion.id")
-def new_id(seen: Seen, _: Any) -> Iterator[str]:
-    for other in seen.others:
-        if other.body["id"] == seen.body["id"]:
-            yield f"two answers have the id {seen.body['id']!r}"
-
-
 @invariant(
     "same-usage",
     Scope.NAMED,

@@ -14,9 +14,9 @@ from typing import Any, Final
 import pytest
 import pytest_asyncio
 
+from conformance.capabilities import capability_names
 from conformance.case import Kind, Level
 from conformance.catalogue import all_cases
-from conformance.discover import capability_names
 from conformance.oracle.registry import INVARIANTS
 from conformance.profile import Profile
 from conformance.results import CaseResult, Report, Result
@@ -32,7 +32,17 @@ from tests.serving import HELLO, MODEL, Live, running, scripted_model
 MUTANTS: Final = (*streams.MUTANTS, *bodies.MUTANTS, *validation.MUTANTS, *refusals.MUTANTS, *features.MUTANTS)
 MAX_REQUEST_BYTES: Final = 40 << 20
 NEEDED: Final = frozenset(
-    {"several", "beam", "logprobs", "deterministic", "reproducible", "scripted", "body-limit", "tool-history"}
+    {
+        "several",
+        "beam",
+        "logprobs",
+        "deterministic",
+        "reproducible",
+        "scripted",
+        "body-limit",
+        "tool-history",
+        "incremental",
+    }
 )
 """What the good server can do, and the named cases need."""
 
@@ -115,7 +125,9 @@ async def _refuses_everything(question: Question, forward: Forward) -> Answer:
     ids=["takes everything", "refuses everything"],
 )
 async def test_no_case_passes_whatever_is_answered(place: Place, fault: Fault, kind: Kind) -> None:
-    profile = Profile(max_body_bytes=MAX_REQUEST_BYTES, capabilities=dict.fromkeys(capability_names(), True))
+    profile = Profile(
+        max_body_bytes=MAX_REQUEST_BYTES, capabilities=dict.fromkeys(capability_names(), True), adapter="tuned"
+    )
     only = frozenset(case.id for case in all_cases() if case.expect.kind is kind and case.call.path == CHAT)
     report = await place.run(fault, profile, only)
     assert len(report.cases) > 100

@@ -53,7 +53,7 @@ SHAPE: Final = (
     Mutant("another model's name", _set(model="gpt-4"), "whole.plain", "body-model"),
     Mutant("a whole answer called a chunk", _set(object="chat.completion.chunk"), "whole.plain", "body-schema"),
     Mutant("an id of OpenAI's shape", _set(id="chatcmpl-123"), "whole.plain", "body-schema"),
-    Mutant("the same id again", _set(id="endpoint_common_0"), "whole.new-id", "new-id"),
+    Mutant("the same id again", _set(id="endpoint_common_0"), "request.temperature.zero", "ids-differ"),
     Mutant(
         "milliseconds for seconds",
         on_completion(lambda body, fields: body.update(created=body["created"] * 1000)),

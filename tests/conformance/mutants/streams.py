@@ -228,6 +228,12 @@ def _wrong_sum(chunk: Json) -> None:
         chunk["usage"]["total_tokens"] += 1
 
 
+def _longer_prompt(chunk: Json) -> None:
+    if "usage" in chunk:
+        chunk["usage"]["prompt_tokens"] += 1
+        chunk["usage"]["total_tokens"] += 1
+
+
 def _no_first_role(chunks: list[Json]) -> None:
     del delta_of(chunks[0])["role"]
 
@@ -290,6 +296,7 @@ CHUNKS: Final = (
     ),
     Mutant("usage in a chunk of its own", on_chunks(_usage_in_a_chunk_of_its_own), "stream.plain", "chunk-one-choice"),
     Mutant("a wrong sum in a stream's usage", on_each_chunk(_wrong_sum), "stream.plain", "usage-total"),
+    Mutant("another prompt's length in streams", on_each_chunk(_longer_prompt), "stream.joins", "same-usage"),
     Mutant("no role in the first delta", on_chunks(_no_first_role), "stream.plain", "chunk-role"),
     Mutant("a role in the first delta only", on_chunks(_role_once), "stream.plain", "chunk-role"),
     Mutant(
