@@ -126,6 +126,11 @@ async def test_slowness_is_bounded(answer: Answer) -> None:
     assert (result.result, result.invariants) == (Result.FAIL, ["answer-in-time"])
 
 
+async def test_events_are_counted_where_they_are_small() -> None:
+    result = await _one(_endless_events, STREAM, max_body_bytes=1 << 40)
+    assert "500 events" in result.message
+
+
 async def test_of_an_endless_body_little_is_kept() -> None:
     result = await _one(_endless_body, WHOLE)
     assert len(result.exchanges[0].body) == 200_000

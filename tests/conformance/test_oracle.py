@@ -311,6 +311,11 @@ def test_what_cases_name(invariant: str, argument: Any, body: Any) -> None:
     assert invariant in _found(whole_exchange(body), expect=named(invariant, argument))
 
 
+def test_an_invariant_that_stumbles_over_a_good_answer_is_the_suites_fault() -> None:
+    with pytest.raises(AttributeError):
+        findings(whole_exchange(whole()), expect=named("usage-figures", 5))
+
+
 def test_answers_to_one_question_are_compared_over_their_forms() -> None:
     same, other = stream_exchange(stream()), changed(whole(), lambda body: _choice(body)["message"].update(content="x"))
     assert _found(same, STREAMED, others=[_numbered(stream(), 1), _numbered(stream(), 2)]) == set()

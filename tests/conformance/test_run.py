@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from conformance import client
 from conformance import run as suite
 from conformance.capabilities import capability_names
 from conformance.case import Level
 from conformance.catalogue import all_cases, select
-from conformance.client import Exchange
+from conformance.client import Exchange, Limits
 from conformance.files import SuiteError
 from conformance.oracle.registry import Finding
 from conformance.profile import Profile
@@ -22,7 +22,7 @@ from conformance.results import CaseResult, Exit, Report, Result, judged
 from conformance.run import run_suite
 from conformance.settings import Settings
 from mindserve.config.settings import ServeSettings
-from tests.conformance.exchanges import SENT, whole
+from tests.conformance.exchanges import SENT
 from tests.conformance.hostile import hostile_server, json_head
 from tests.serving import MODEL, running, scripted_model
 
@@ -132,21 +132,20 @@ def test_only_a_must_of_a_must_fails(level: Level, found: list[Level], result: R
     assert told.invariants == [finding.invariant for finding in findings]
 
 
-async def test_requests_start_no_faster_than_the_rate() -> None:
-    """Counted over the run: n requests take at least (n - 1) / rate seconds."""
-    times: list[float] = []
+async def test_requests_start_no_faster_than_the_rate(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a clock that stands still, each request waits one interval longer than the one before."""
+    waits: list[float] = []
 
-    async def answer(request: bytes, writer: asyncio.StreamWriter) -> None:
-        times.append(time.monotonic())
-        body = json.dumps(whole()).encode()
-        writer.write(json_head(len(body)) + body)
+    async def sleep(delay_s: float) -> None:
+        waits.append(delay_s)
 
-    off = Profile(capabilities=dict.fromkeys(capability_names(), False))
-    async with hostile_server(answer) as url:
-        wanted = frozenset({"request.n.*", "request.seed.*"})
-        await run_suite(Settings(base_url=url, model="m", only=wanted, profile=off, rate=200, concurrency=8))
-    assert len(times) > 15
-    assert times[-1] - times[0] >= (len(times) - 1) / 200 * 0.9
+    monkeypatch.setattr(client, "time", SimpleNamespace(monotonic=lambda: 100.0))
+    monkeypatch.setattr(client.asyncio, "sleep", sleep)
+    limits = Limits(request_timeout_s=9, max_body_bytes=9, max_events=9, concurrency=1, rate=4)
+    async with client.open_client("http://127.0.0.1:1", limits, {}, verify=True) as paced:
+        for _ in range(3):
+            await paced.send(SENT)
+    assert waits == [0.0, 0.25, 0.5]
 
 
 async def test_no_more_requests_run_than_the_concurrency_allows() -> None:
