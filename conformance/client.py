@@ -90,13 +90,21 @@ class Client:
 
     async def send(self, sent: Sent) -> Exchange:
         """One exchange; an overloaded server is asked again, in its own time."""
-        exchange = await self._send_once(sent)
+        exchange = await self._send_heard(sent)
         for _ in range(NUM_TRIES - 1):
             wait_s = _retry_after_s(exchange)
             if wait_s is None:
                 break
             await asyncio.sleep(wait_s)
+            exchange = await self._send_heard(sent)
+        return exchange
+
+    async def _send_heard(self, sent: Sent) -> Exchange:
+        """A server may close a kept connection just as it is used again (RFC 9112, 9.5): then another one is tried."""
+        exchange = await self._send_once(sent)
+        if exchange.trouble is Trouble.BROKEN and exchange.status is None:
             exchange = await self._send_once(sent)
+        self._num_silences = 0 if exchange.status is not None else self._num_silences + 1
         return exchange
 
     async def _send_once(self, sent: Sent) -> Exchange:
@@ -117,9 +125,7 @@ class Client:
                 answer.fail(Trouble.UNREACHABLE, f"{error}" or type(error).__name__)
             except (httpx2.HTTPError, httpx2.InvalidURL) as error:
                 answer.fail(Trouble.BROKEN, f"{type(error).__name__}: {error}")
-            exchange = replace(answer.exchange(), duration_s=time.monotonic() - start)
-            self._num_silences = 0 if exchange.status is not None else self._num_silences + 1
-            return exchange
+            return replace(answer.exchange(), duration_s=time.monotonic() - start)
 
     async def _exchange(self, sent: Sent, answer: _Answer) -> None:
         request = self._http.build_request(sent.method, sent.path, headers=dict(sent.headers), content=sent.content)

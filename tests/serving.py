@@ -86,9 +86,15 @@ class Live:
 
 @asynccontextmanager
 async def running(
-    model: Model, settings: ServeSettings | None = None, *, start_engine: bool = True, **parts: Any
+    model: Model,
+    settings: ServeSettings | None = None,
+    *,
+    start_engine: bool = True,
+    around: Callable[[Any], Any] = lambda app: app,
+    **parts: Any,
 ) -> AsyncIterator[Live]:
-    """Serve ``model`` on a free port of the loopback interface until the block ends. ``parts``: see ``make_server``."""
+    """Serve ``model`` on a free port of the loopback interface until the block ends. ``around`` makes the application
+    that is served of the real one; ``parts``: see ``make_server``."""
     settings = settings or ServeSettings(model_name=MODEL)
     server = make_server(model, settings, **parts)
     if start_engine:
@@ -96,7 +102,7 @@ async def running(
     address = Listen(host="127.0.0.1", port=0)
     (bound,) = bind_all((address,))
     plane = Plane(address, bound, None)
-    (web,) = plane_servers((plane,), app_of(server), settings)
+    (web,) = plane_servers((plane,), around(app_of(server)), settings)
     port: int = bound.getsockname()[1]
     serving = asyncio.create_task(web.serve(sockets=[bound]))
     try:

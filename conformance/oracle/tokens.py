@@ -13,6 +13,7 @@ from conformance.oracle.seen import Seen, Sequence
 
 _FLOOR: Final = -9999.0
 _ROUNDING: Final = 1e-4
+_PENALTIES: Final = {"presence_penalty": 0, "frequency_penalty": 0, "repetition_penalty": 1}
 
 
 @invariant(
@@ -156,6 +157,23 @@ def top_logprobs_order(seen: Seen, _: Any) -> Iterator[str]:
 
 
 @invariant(
+    "top-logprobs-taken",
+    Scope.ANSWER,
+    "Where the likeliest token is taken, it is the first candidate",
+    readings="C29 R6",
+    fields="TokenLogprob.top_logprobs",
+)
+def top_logprobs_taken(seen: Seen, _: Any) -> Iterator[str]:
+    is_greedy = seen.get("temperature") == 0 and not seen.has_beams
+    if not is_greedy or any(seen.get(name, neutral) != neutral for name, neutral in _PENALTIES.items()):
+        return
+    for entry in _entries(seen):
+        first = entry["top_logprobs"][:1]
+        if first and abs(first[0]["logprob"] - entry["logprob"]) > _ROUNDING:
+            yield f"{entry['token']!r} has {entry['logprob']}, its first candidate {first[0]['logprob']}"
+
+
+@invariant(
     "logprobs-range",
     Scope.ANSWER,
     "Log-probabilities are finite and not above 0",
@@ -216,14 +234,14 @@ def logprobs_text(seen: Seen, _: Any) -> Iterator[str]:
 
 @invariant(
     "sequence-order",
-    Scope.WHOLE,
-    "Several sequences come with the likeliest first",
+    Scope.ANSWER,
+    "Several sequences of a whole answer come with the likeliest first",
     readings="R7 C30",
     level=Level.SHOULD,
 )
 def sequence_order(seen: Seen, _: Any) -> Iterator[str]:
     sequences = list(seen.sequences.values())
-    if seen.num_top is None or len(sequences) < 2:
+    if seen.is_stream or seen.num_top is None or len(sequences) < 2:
         return
     scores = [_score(one, is_mean=seen.has_beams) for one in sequences]
     if any(first < second - _ROUNDING for first, second in itertools.pairwise(scores)):

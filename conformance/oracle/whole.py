@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 from conformance.case import Level
 from conformance.oracle.http import json_type_faults
 from conformance.oracle.registry import Scope, invariant
 from conformance.oracle.seen import NotJson, Seen
 from conformance.oracle.shapes import blank_fault, order_faults, schema_faults
+
+_DAY_S: Final = 86_400
+_FIRST_YEAR_S: Final = 1_577_836_800  # 2020-01-01: no server of this API is older
 
 
 @invariant("body-schema", Scope.WHOLE, "The body is JSON in UTF-8 and keeps the schema ChatCompletion", readings="S2")
@@ -43,6 +47,16 @@ def body_compact(seen: Seen, _: Any) -> Iterator[str]:
 def body_model(seen: Seen, _: Any) -> Iterator[str]:
     if seen.body["model"] != seen.get("model"):
         yield f"model is {seen.body['model']!r}, asked for was {seen.get('model')!r}"
+
+
+@invariant(
+    "body-created", Scope.WHOLE, "created is a time in seconds, and not a time to come", readings="C17",
+    fields="ChatCompletion.created", level=Level.SHOULD,
+)  # fmt: skip
+def body_created(seen: Seen, _: Any) -> Iterator[str]:
+    created = seen.body["created"]
+    if not _FIRST_YEAR_S <= created <= time.time() + _DAY_S:
+        yield f"created is {created}; now it is {time.time():.0f}"
 
 
 @invariant(

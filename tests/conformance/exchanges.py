@@ -66,7 +66,7 @@ def whole(num_choices: int = 1, *, logprobs: bool = False, calls: bool = False) 
         {
             "id": "endpoint_common_0",
             "object": "chat.completion",
-            "created": 1,
+            "created": 1_700_000_000,
             "model": MODEL,
             "choices": [copy.deepcopy({"index": index, **choice}) for index in range(num_choices)],
             "usage": usage(2, 2 * num_choices),
@@ -78,7 +78,7 @@ def whole(num_choices: int = 1, *, logprobs: bool = False, calls: bool = False) 
 
 def chunk(index: int, delta: dict[str, Any], finish: str | None = None, entries: list[Any] | None = None) -> Any:
     """A chunk; a finish brings the usage."""
-    head = {"id": "endpoint_common_0", "object": "chat.completion.chunk", "created": 1, "model": MODEL}
+    head = {"id": "endpoint_common_0", "object": "chat.completion.chunk", "created": 1_700_000_000, "model": MODEL}
     figures = {} if finish is None else {"usage": usage()}
     logprobs = None if entries is None else {"content": entries}
     choice = {"index": index, "delta": {"role": "assistant", **delta}, "logprobs": logprobs, "finish_reason": finish}

@@ -75,6 +75,7 @@ WHOLE = [
     ("body-indices", lambda body: _choice(body).update(index=1)),
     ("body-indices", lambda body: body["choices"].append({**_choice(body), "index": 1})),
     ("body-decode-times", lambda body: body.update(decode_time_arr=[5, 5])),
+    ("body-created", lambda body: body.update(created=body["created"] * 1000)),
     ("body-whole-milliseconds", lambda body: body.update(prefill_time=20.5)),
     ("body-completion-tokens", lambda body: body["usage"].update(completion_tokens=1, total_tokens=10)),
     ("body-completion-tokens", lambda body: body.update(usage=usage(3), decode_time_arr=[5, 5])),
@@ -112,6 +113,16 @@ SEVERAL = [
 @pytest.mark.parametrize(("invariant", "change"), SEVERAL)
 def test_faults_of_log_probabilities(invariant: str, change: Any) -> None:
     assert invariant in _found(whole_exchange(changed(whole(2, logprobs=True), change)), {**TWO, **LOGPROBS})
+
+
+def test_the_likeliest_token_is_the_first_candidate() -> None:
+    """Where no chance, search or penalty takes another one."""
+    asked = {**LOGPROBS, "temperature": 0}
+    wrong = changed(whole(logprobs=True), lambda body: _entries(body)[0].update(logprob=-2.5))
+    assert "top-logprobs-taken" not in _found(whole_exchange(whole(logprobs=True)), asked)
+    assert "top-logprobs-taken" in _found(whole_exchange(wrong), asked)
+    for other in ({"temperature": 1}, {"use_beam_search": True}, {"presence_penalty": 1}):
+        assert "top-logprobs-taken" not in _found(whole_exchange(wrong), {**asked, **other})
 
 
 def test_no_log_probabilities_when_they_were_asked_for() -> None:
@@ -347,6 +358,6 @@ def _proved() -> Iterator[str]:
 def test_every_invariant_is_proved() -> None:
     elsewhere = {
         "calls-ids", "beam-pseudo-stream", "body-compact", "retry-after", "same-answer", "same-usage", "ids-differ",
-        "failure-last", "failure-no-finish",
+        "failure-last", "failure-no-finish", "top-logprobs-taken",
     }  # fmt: skip
     assert set(INVARIANTS) == {*_proved(), *elsewhere}
