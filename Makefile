@@ -10,7 +10,7 @@ ARGS ?=
 BASE_URL ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help env dev-env model test-model serve gen check-gen lint format type arch test conformance bench clean
+.PHONY: help env dev-env model test-model serve gen check-gen lint format type arch test test-real conformance bench clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -62,6 +62,10 @@ test-model: dev-env ## Fetch the tokenizer and chat template that tests of tool 
 
 test: dev-env model test-model check-gen lint type arch ## Everything that must hold before a change lands
 	$(BIN)/pytest
+
+test-real: dev-env ## Tool loops with a real model that calls functions (fetches 1.1 GB; not in CI)
+	$(BIN)/mindserve fetch qwen2.5-coder-1.5b
+	MINDSERVE_REAL=1 $(BIN)/pytest tests/real
 
 conformance: dev-env model ## Certify our own server: with the scripted engine and with the default model
 	$(BIN)/python -m tests.conformance.certify $(ARGS)

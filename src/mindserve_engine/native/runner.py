@@ -98,7 +98,7 @@ def _load(facts: ModelFacts, device: Device, options: EngineOptions, progress: P
 
     with torch.inference_mode():
         model = load_model(facts, options, device, max_positions=max_positions, progress=loaded)
-    token_bytes = sum(shape.token_bytes(model.dtype) for shape in model.cache_shapes)
+    token_bytes = sum(shape.token_bytes(model.cache_dtype) for shape in model.cache_shapes)
     budget = size_kv_cache(options, token_bytes=token_bytes, model_limit=max_positions, free_bytes=device.memory().free)
     runner = _create_runner(model, device, budget, options)
     progress("warming up", _WEIGHTS_SHARE)
@@ -125,7 +125,7 @@ def _create_runner(model: Model, device: Device, budget: KvBudget, options: Engi
             block_size=options.block_size,
             kv_heads=shape.kv_heads,
             head_dim=shape.head_dim,
-            dtype=model.dtype,
+            dtype=model.cache_dtype,
         )
     return NativeRunner(model, device, caches, num_blocks=budget.num_blocks, block_size=options.block_size)
 

@@ -83,8 +83,8 @@ class Device(Protocol):
     def upload(self, batch: StepBatch) -> DeviceBatch: ...
 
     def compute_dtype(self, held: torch.dtype) -> torch.dtype:
-        """Of activations, keys and values of a model whose weights are ``held`` in that type: the same, unless this
-        device has no arithmetic for it."""
+        """Of the activations of a model whose weights are ``held`` in that type: the same, unless this device has no
+        arithmetic for it."""
 
     def linear(self, weight: LinearWeight, bias: Tensor | None, dtype: torch.dtype) -> Linear:
         """The fastest way this device has to multiply activations of ``dtype`` by ``weight`` at each batch size."""
@@ -105,7 +105,7 @@ class Device(Protocol):
         """[T, 2 F] -> [T, F]: silu of the first half times the second."""
 
     def write_kv(self, key: Tensor, value: Tensor, cache: LayerCache, batch: DeviceBatch) -> None:
-        """[T, KV, D] each into the slots of the batch."""
+        """[T, KV, D] each into the slots of the batch, in the cache's own type."""
 
     def copy_blocks(self, cache: LayerCache, pairs: list[tuple[int, int]]) -> None:
         """Copy whole blocks, (from, to) each: all are read before any is written. Destinations are unique."""

@@ -159,7 +159,7 @@ class CpuDevice:
             stale = plan.stale_index(num_blocks, kv_heads)
             cache.view(-1, plan.tile * head_dim).index_fill_(0, stale, 0)
         rows = plan.write_index(num_blocks, kv_heads)
-        both = torch.cat([key, value]).view(-1, head_dim)
+        both = torch.cat([key, value]).view(-1, head_dim).to(cache.dtype)
         cache.view(-1, head_dim).index_copy_(0, rows, both)
 
     def copy_blocks(self, cache: Tensor, pairs: list[tuple[int, int]]) -> None:

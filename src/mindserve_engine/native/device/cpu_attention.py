@@ -23,10 +23,10 @@ _FEW_HEADS: Final = 16
 def attend(query: Tensor, key: Tensor, value: Tensor, cache: Tensor, plan: CpuPlan, spec: AttentionSpec) -> Tensor:
     """[T, H, D] queries, [T, KV, D] new keys and values (already in ``cache``) -> [T, H, D]."""
     if len(plan.decode) == 1 and not plan.prompts:
-        return _decode(query, _gather(cache, plan, 0, plan.decode[0].cells), plan.decode[0], spec)
+        return _decode(query, _gather(cache, plan, 0, plan.decode[0].cells, query.dtype), plan.decode[0], spec)
     out = torch.empty_like(query)
     for which, group in enumerate(plan.decode):
-        gathered = _gather(cache, plan, which, group.cells)
+        gathered = _gather(cache, plan, which, group.cells, query.dtype)
         out[group.rows] = _decode(query[group.rows], gathered, group, spec)
     attend_prompts(query, key, value, cache, plan, spec, out)
     return out
@@ -41,16 +41,16 @@ def attend_prompts(
         if part.cells is None:
             keys, values = key[rows].transpose(0, 1)[None], value[rows].transpose(0, 1)[None]
         else:
-            keys, values = _gather(cache, plan, which, part.cells)[..., : int(part.cells.lengths[0]), :]
+            keys, values = _gather(cache, plan, which, part.cells, query.dtype)[..., : int(part.cells.lengths[0]), :]
         out[rows] = _prompt(query[rows], keys, values, part, spec)
 
 
-def _gather(cache: Tensor, plan: CpuPlan, which: int, cells: Cells) -> Tensor:
-    """[2, B, KV, tokens, D] copied from [2, blocks, KV, block size, D]."""
+def _gather(cache: Tensor, plan: CpuPlan, which: int, cells: Cells, dtype: torch.dtype) -> Tensor:
+    """[2, B, KV, tokens, D] of ``dtype`` copied from [2, blocks, KV, block size, D]."""
     _, num_blocks, kv_heads, _, head_dim = cache.shape
     index = plan.read_index(which, cells, num_blocks, kv_heads)
     tiles = cache.view(-1, plan.tile * head_dim).index_select(0, index)
-    return tiles.view(2, len(cells.lengths), kv_heads, cells.num_tokens, head_dim)
+    return tiles.view(2, len(cells.lengths), kv_heads, cells.num_tokens, head_dim).to(dtype)
 
 
 def _decode(query: Tensor, gathered: Tensor, group: DecodeGroup, spec: AttentionSpec) -> Tensor:

@@ -18,7 +18,16 @@ from pathlib import Path
 from typing import Final
 
 _SOURCE: Final = Path(__file__).with_name("cpu_kernels.cpp")
-_FLAGS: Final = ("-std=c++17", "-O3", "-march=native", "-fopenmp", "-shared", "-fPIC")
+_FLAGS: Final = (
+    "-std=c++17",
+    "-O3",
+    "-march=native",
+    "-fno-math-errno",  # these two let loops with comparisons be vectorised; NaN and infinity stay what they are
+    "-fno-trapping-math",
+    "-fopenmp",
+    "-shared",
+    "-fPIC",
+)
 _LONGEST_S: Final = 120.0
 _COMPILERS: Final = ("c++", "g++", "clang++")
 

@@ -23,8 +23,8 @@ _SIGNATURES: Final = {
     "mindserve_norm": "ipnpppnpnnnf",
     "mindserve_rotary": "ipnpppnnn",
     "mindserve_swiglu": "ippnn",
-    "mindserve_write_kv": "ipnpnppnnnnn",
-    "mindserve_decode": "ipnppppnnnnnnnfnfpp",
+    "mindserve_write_kv": "iipnpnppnnnnn",
+    "mindserve_decode": "iipnppppnnnnnnnfnfpp",
 }
 _LETTERS: Final = {"i": c_int, "n": c_int64, "p": c_void_p, "f": c_float}
 
@@ -106,6 +106,7 @@ class CompiledCpuDevice(CpuDevice):
         _, num_blocks, kv_heads, block_size, head_dim = cache.shape
         key, value = _rows(key), _rows(value)
         self._write_kv(
+            _TYPES[key.dtype],
             _TYPES[cache.dtype],
             key.data_ptr(),
             key.stride(0),
@@ -137,6 +138,7 @@ class CompiledCpuDevice(CpuDevice):
         assert singles is not None
         sinks = None if spec.sinks is None else spec.sinks.to(torch.float32).contiguous()
         self._decode(
+            _TYPES[query.dtype],
             _TYPES[cache.dtype],
             query.data_ptr(),
             query.stride(0),
@@ -164,9 +166,6 @@ class CompiledCpuDevice(CpuDevice):
 
 def _rows(x: Tensor) -> Tensor:
     """``x`` itself where each of its rows is one piece of memory, as in slices of a fused projection."""
-    inner = 1
-    for size, stride in zip(reversed(x.shape[1:]), reversed(x.stride()[1:]), strict=True):
-        if stride != inner and size != 1:
-            return x.contiguous()
-        inner *= size
-    return x
+    if x.is_contiguous() or (x.dim() == 3 and x.stride()[1:] == (x.shape[2], 1)):
+        return x
+    return x.contiguous()

@@ -128,17 +128,27 @@ void swiglu(const T* gate_up, T* out, int64_t rows, int64_t inner) {
     }
 }
 
-// The cache of a layer: [2, blocks, kv_heads, block_size, dim]. key and value [rows, kv_heads, dim].
-template <class T>
-void write_kv(const T* key, int64_t key_stride, const T* value, int64_t value_stride, T* cache, const int64_t* slots,
+template <class T, class K>
+void copy(const T* from, K* to, int64_t count) {
+    if constexpr (std::is_same_v<T, K>) std::memcpy(to, from, count * sizeof(T));
+    else {
+#pragma omp simd
+        for (int64_t i = 0; i < count; ++i) store(to + i, load(from[i]));
+    }
+}
+
+// The cache of a layer, of the same type or a narrower one: [2, blocks, kv_heads, block_size, dim].
+// key and value [rows, kv_heads, dim].
+template <class T, class K>
+void write_kv(const T* key, int64_t key_stride, const T* value, int64_t value_stride, K* cache, const int64_t* slots,
               int64_t rows, int64_t blocks, int64_t kv_heads, int64_t block_size, int64_t dim) {
     const int64_t values = blocks * kv_heads * block_size * dim;
     for (int64_t row = 0; row < rows; ++row) {
         const int64_t block = slots[row] / block_size, offset = slots[row] % block_size;
         for (int64_t head = 0; head < kv_heads; ++head) {
-            T* place = cache + ((block * kv_heads + head) * block_size + offset) * dim;
-            std::memcpy(place, key + row * key_stride + head * dim, dim * sizeof(T));
-            std::memcpy(place + values, value + row * value_stride + head * dim, dim * sizeof(T));
+            K* place = cache + ((block * kv_heads + head) * block_size + offset) * dim;
+            copy(key + row * key_stride + head * dim, place, dim);
+            copy(value + row * value_stride + head * dim, place + values, dim);
         }
     }
 }
@@ -180,25 +190,76 @@ void each_run(const Attention& a, const T* half, int64_t sequence, int64_t head,
     }
 }
 
+// Eight floats in a register. Heads are worked on in stripes of 64 numbers, which fit the registers of AVX2.
+typedef float Eight __attribute__((vector_size(32), aligned(4), may_alias));
+constexpr int64_t kStripe = 64;
+constexpr int kEights = kStripe / 8;
+
+// scores[t] += query . keys[t], for `count` keys of `dim` numbers, one stripe of them
+inline void score_stripe(const float* query, const float* keys, int64_t dim, int64_t count, float* scores) {
+    Eight q[kEights];
+    for (int i = 0; i < kEights; ++i) q[i] = reinterpret_cast<const Eight*>(query)[i];
+    for (int64_t t = 0; t < count; ++t) {
+        const Eight* key = reinterpret_cast<const Eight*>(keys + t * dim);
+        Eight even = q[0] * key[0], odd = q[1] * key[1];
+#pragma GCC unroll 8
+        for (int i = 2; i < kEights; i += 2) {
+            even += q[i] * key[i];
+            odd += q[i + 1] * key[i + 1];
+        }
+        even += odd;
+        scores[t] += ((even[0] + even[4]) + (even[2] + even[6])) + ((even[1] + even[5]) + (even[3] + even[7]));
+    }
+}
+
+// mixed += weights . values, one stripe of the values' numbers
+inline void mix_stripe(const float* weights, const float* values, int64_t dim, int64_t count, float* mixed) {
+    Eight sum[kEights];
+    for (int i = 0; i < kEights; ++i) sum[i] = reinterpret_cast<const Eight*>(mixed)[i];
+    for (int64_t t = 0; t < count; ++t) {
+        const Eight* value = reinterpret_cast<const Eight*>(values + t * dim);
+#pragma GCC unroll 8
+        for (int i = 0; i < kEights; ++i) sum[i] += weights[t] * value[i];
+    }
+    for (int i = 0; i < kEights; ++i) reinterpret_cast<Eight*>(mixed)[i] = sum[i];
+}
+
+// scores [count] of one query for keys [count, dim]
+inline void score(const float* query, const float* keys, int64_t dim, int64_t count, float* scores) {
+    std::fill(scores, scores + count, 0.0f);
+    int64_t done = 0;
+    for (; done + kStripe <= dim; done += kStripe) score_stripe(query + done, keys + done, dim, count, scores);
+    for (int64_t t = 0; t < count && done < dim; ++t) {
+        float dot = 0;
+#pragma omp simd reduction(+ : dot)
+        for (int64_t i = done; i < dim; ++i) dot += query[i] * keys[t * dim + i];
+        scores[t] += dot;
+    }
+}
+
+// mixed [dim] += weights [count] . values [count, dim]
+inline void mix(const float* weights, const float* values, int64_t dim, int64_t count, float* mixed) {
+    int64_t done = 0;
+    for (; done + kStripe <= dim; done += kStripe) mix_stripe(weights, values + done, dim, count, mixed + done);
+    for (int64_t t = 0; t < count && done < dim; ++t)
+#pragma omp simd
+        for (int64_t i = done; i < dim; ++i) mixed[i] += weights[t] * values[t * dim + i];
+}
+
 // One head and tokens begin..end: the scores' maximum, the sum of exponentials and the weighted values of each group.
-// kDim is the head size where it is known at compile time, else 0.
-template <class T, int kDim>
+template <class T>
 void attend(const Attention& a, const float* query, const T* cache, int64_t sequence, int64_t head, int64_t begin,
             int64_t end, float* maxima, float* sums, float* mixed, float* scores, float* buffer) {
-    const int64_t dim = kDim ? kDim : a.dim;
+    const int64_t dim = a.dim;
     each_run(a, cache, sequence, head, begin, end, [&](int64_t token, int64_t count, const T* from) {
         const float* keys = widened(from, count * dim, buffer);
-        for (int64_t t = 0; t < count; ++t)
-            for (int64_t g = 0; g < a.groups; ++g) {
-                float dot = 0;
-#pragma omp simd reduction(+ : dot)
-                for (int64_t i = 0; i < dim; ++i) dot += query[g * dim + i] * keys[t * dim + i];
-                scores[g * kChunk + token - begin + t] = dot * a.scale;
-            }
+        for (int64_t g = 0; g < a.groups; ++g)
+            score(query + g * dim, keys, dim, count, scores + g * kChunk + token - begin);
     });
     const int64_t length = end - begin;
     for (int64_t g = 0; g < a.groups; ++g) {
         float* row = scores + g * kChunk;
+        for (int64_t t = 0; t < length; ++t) row[t] *= a.scale;
         if (a.softcap != 0)
             for (int64_t t = 0; t < length; ++t) row[t] = std::tanh(row[t] / a.softcap) * a.softcap;
         float top = row[0], sum = 0;
@@ -213,13 +274,8 @@ void attend(const Attention& a, const float* query, const T* cache, int64_t sequ
     each_run(a, cache + a.blocks * a.kv_heads * a.block_size * dim, sequence, head, begin, end,
              [&](int64_t token, int64_t count, const T* from) {
                  const float* values = widened(from, count * dim, buffer);
-                 for (int64_t g = 0; g < a.groups; ++g) {
-                     const float* weights = scores + g * kChunk + token - begin;
-                     float* to = mixed + g * dim;
-                     for (int64_t t = 0; t < count; ++t)
-#pragma omp simd
-                         for (int64_t i = 0; i < dim; ++i) to[i] += weights[t] * values[t * dim + i];
-                 }
+                 for (int64_t g = 0; g < a.groups; ++g)
+                     mix(scores + g * kChunk + token - begin, values, dim, count, mixed + g * dim);
              });
 }
 
@@ -254,8 +310,8 @@ struct Unit {
 };
 
 // query and out [T, kv_heads * groups, dim]; rows [sequences] are their rows in T; lengths [sequences] tokens cached.
-template <class T>
-void decode(const Attention& a, const T* query, int64_t query_stride, const T* cache, const int64_t* rows,
+template <class T, class K>
+void decode(const Attention& a, const T* query, int64_t query_stride, const K* cache, const int64_t* rows,
             const int64_t* lengths, int64_t sequences, T* out) {
     std::vector<Unit> units;
     for (int64_t s = 0; s < sequences; ++s) {
@@ -276,8 +332,7 @@ void decode(const Attention& a, const T* query, int64_t query_stride, const T* c
             const T* from = query + rows[unit.sequence] * query_stride + unit.head * a.groups * a.dim;
             for (int64_t i = 0; i < a.groups * a.dim; ++i) wide[i] = load(from[i]);
             float* part = parts.data() + u * stride;
-            const auto run = a.dim == 64 ? attend<T, 64> : a.dim == 128 ? attend<T, 128> : attend<T, 0>;
-            run(a, wide, cache, unit.sequence, unit.head, unit.begin, unit.end, part, part + a.groups,
+            attend(a, wide, cache, unit.sequence, unit.head, unit.begin, unit.end, part, part + a.groups,
                 part + 2 * a.groups, scores, buffer);
         }
     }
@@ -303,6 +358,18 @@ void decode(const Attention& a, const T* query, int64_t query_stride, const T* c
     }                                            \
     return 0;
 
+// Activations and cache: of one type, or floats over a narrower cache.
+#define FOR_TYPES(type, cache_type, call)                                         \
+    switch (3 * (type) + (cache_type)) {                                          \
+        case 0: { using T = float; using K = float; call; break; }                \
+        case 1: { using T = float; using K = BFloat16; call; break; }             \
+        case 2: { using T = float; using K = Half; call; break; }                 \
+        case 4: { using T = BFloat16; using K = BFloat16; call; break; }          \
+        case 8: { using T = Half; using K = Half; call; break; }                  \
+        default: return 1;                                                        \
+    }                                                                             \
+    return 0;
+
 #define IN(pointer) static_cast<const T*>(pointer)
 #define OUT(pointer) static_cast<T*>(pointer)
 
@@ -323,18 +390,21 @@ int mindserve_swiglu(int type, const void* gate_up, void* out, int64_t rows, int
     FOR_TYPE(type, (swiglu<T>(IN(gate_up), OUT(out), rows, inner)))
 }
 
-int mindserve_write_kv(int type, const void* key, int64_t key_stride, const void* value, int64_t value_stride,
-                       void* cache, const int64_t* slots, int64_t rows, int64_t blocks, int64_t kv_heads,
-                       int64_t block_size, int64_t dim) {
-    FOR_TYPE(type, (write_kv<T>(IN(key), key_stride, IN(value), value_stride, OUT(cache), slots, rows, blocks, kv_heads,
-                                block_size, dim)))
+int mindserve_write_kv(int type, int cache_type, const void* key, int64_t key_stride, const void* value,
+                       int64_t value_stride, void* cache, const int64_t* slots, int64_t rows, int64_t blocks,
+                       int64_t kv_heads, int64_t block_size, int64_t dim) {
+    FOR_TYPES(type, cache_type,
+              (write_kv<T, K>(IN(key), key_stride, IN(value), value_stride, static_cast<K*>(cache), slots, rows, blocks,
+                              kv_heads, block_size, dim)))
 }
 
-int mindserve_decode(int type, const void* query, int64_t query_stride, const void* cache, const int64_t* rows,
-                     const int64_t* lengths, const int64_t* tables, int64_t table_width, int64_t sequences,
+int mindserve_decode(int type, int cache_type, const void* query, int64_t query_stride, const void* cache,
+                     const int64_t* rows, const int64_t* lengths, const int64_t* tables, int64_t table_width, int64_t sequences,
                      int64_t blocks, int64_t kv_heads, int64_t groups, int64_t block_size, int64_t dim, float scale,
                      int64_t window, float softcap, const float* sinks, void* out) {
     const Attention a{blocks, kv_heads, block_size, dim, groups, table_width, tables, scale, softcap, window, sinks};
-    FOR_TYPE(type, (decode<T>(a, IN(query), query_stride, IN(cache), rows, lengths, sequences, OUT(out))))
+    FOR_TYPES(type, cache_type,
+              (decode<T, K>(a, IN(query), query_stride, static_cast<const K*>(cache), rows, lengths, sequences,
+                            OUT(out))))
 }
 }

@@ -26,7 +26,9 @@ class Model(Protocol):
     """A causal language model over a paged cache."""
 
     dtype: torch.dtype
-    """Of activations, keys and values."""
+    """Of activations."""
+    cache_dtype: torch.dtype
+    """Of the keys and values that are kept: that of the weights, where activations are wider."""
     weights_name: str
     """How the linear weights are held."""
     cache_shapes: tuple[CacheShape, ...]

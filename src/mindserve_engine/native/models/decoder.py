@@ -16,7 +16,7 @@ from mindserve_engine.native.lora.linear import AdapterBank
 from mindserve_engine.native.models.base import CacheShape
 from mindserve_engine.native.models.head import RefinedHead
 from mindserve_engine.native.models.rope import RotaryTable
-from mindserve_engine.native.weights.quantised import LinearWeight, concatenate
+from mindserve_engine.native.weights.quantised import Int4Weight, LinearWeight, concatenate
 from mindserve_engine.native.weights.source import WeightSource
 
 _FAMILIES: Final = frozenset({"llama", "mistral", "qwen2", "qwen3"})
@@ -89,11 +89,13 @@ class Decoder:
         device: Device,
         *,
         dtype: torch.dtype,
+        cache_dtype: torch.dtype,
         max_positions: int,
         adapters: AdapterBank,
         progress: Callable[[float], None],
     ) -> None:
         self.dtype = dtype
+        self.cache_dtype = cache_dtype
         self.weights_name = source.weights_name
         self._device = device
         self._shape = shape = DecoderShape.of(config)
@@ -173,7 +175,8 @@ class _Loader:
         else:
             weight = self._source.linear("lm_head.weight", matrix)
         product = self._device.linear(weight, None, self._dtype)
-        is_exact = self._dtype == torch.float32 and isinstance(weight, Tensor)
+        # float32 arithmetic leaves out what only 4-bit kernels lose
+        is_exact = self._dtype == torch.float32 and not isinstance(weight, Int4Weight)
         return product if is_exact else RefinedHead(product, weight)
 
     def norm(self, name: str) -> Tensor:

@@ -62,7 +62,7 @@ class TransformersModel:
         self, module: Any, device: Device, attention_name: str, dtype: torch.dtype, active: ActiveAdapters
     ) -> None:
         self._active = active
-        self.dtype = dtype
+        self.dtype = self.cache_dtype = dtype
         self.weights_name = str(dtype).removeprefix("torch.")
         self.cache_shapes: tuple[CacheShape, ...] = ()
         self.module = module
@@ -228,7 +228,7 @@ def _paged_logits(model: TransformersModel, device: Device, token_ids: Tensor, b
             block_size=block_size,
             kv_heads=shape.kv_heads,
             head_dim=shape.head_dim,
-            dtype=model.dtype,
+            dtype=model.cache_dtype,
         )
     bounds = [0, *range(_CHECK_CHUNK, _CHECK_TOKENS + 1)]
     rows = []

@@ -77,6 +77,7 @@ def _build(
             source,
             device,
             dtype=dtype,
+            cache_dtype=held,
             max_positions=max_positions,
             adapters=adapters,
             progress=progress,

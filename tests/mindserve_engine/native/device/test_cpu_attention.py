@@ -56,7 +56,13 @@ class Case:
         return batch
 
     def run(
-        self, kind: str, spec: AttentionSpec, *, poison: float | None = None, dtype: torch.dtype = torch.float32
+        self,
+        kind: str,
+        spec: AttentionSpec,
+        *,
+        poison: float | None = None,
+        dtype: torch.dtype = torch.float32,
+        cache_dtype: torch.dtype | None = None,
     ) -> Tensor:
         device = make_device(kind, block_size=self.block_size)
         (cache,) = device.kv_cache(
@@ -65,7 +71,7 @@ class Case:
             block_size=self.block_size,
             kv_heads=self.kv_heads,
             head_dim=HEAD_DIM,
-            dtype=dtype,
+            dtype=cache_dtype or dtype,
         )
         if poison is not None:
             cache.fill_(poison)
@@ -173,3 +179,13 @@ def test_decode_groups_bound_the_padding() -> None:
     assert rows == list(range(6))
     gathered = sum(len(group.rows) * group.cells.num_tokens for group in plan.decode)
     assert gathered < 1.6 * sum(ends) + 64 * len(ends)
+
+
+@EACH_DEVICE
+@pytest.mark.parametrize("cache_dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("case", CASES)
+def test_floats_over_a_narrow_cache(kind: str, case: str, cache_dtype: torch.dtype) -> None:
+    """Only the keys and values that are read back are rounded."""
+    actual, expected = CASES[case].run(kind, PLAIN, cache_dtype=cache_dtype), CASES[case].expected(PLAIN)
+    assert actual.dtype == torch.float32
+    assert float((actual - expected).norm() / expected.norm()) < 0.01
