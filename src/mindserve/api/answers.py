@@ -30,7 +30,7 @@ def answer_format(request: ChatCompletionRequest, server: Server) -> AnswerForma
     return choose_format(
         model_type,
         server.tokenizer.template_source(with_tools=may_call_tools(request)),
-        parser=operator.tool_call_parser,
+        parser=operator.tool_call_parser or server.settings.tool_call_parser,
         enable_reasoning=operator.enable_reasoning,
     )
 

@@ -37,8 +37,14 @@ def serve_settings(loaded: LoadedConfig) -> ServeSettings:
         tokenizer_workers=backend.tokenizer_process_number,
         tokenizer_timeout_s=float(server.tokenizer_timeout),
         model_types=model_type_settings(config, loaded.base),
+        tool_call_parser=_packaged_parser(loaded),
         trust_remote_code=the_model(config).trust_remote_code,
     )
+
+
+def _packaged_parser(loaded: LoadedConfig) -> str | None:
+    place = model_place(loaded.config, loaded.base)
+    return place.tool_call_parser if isinstance(place, PackagedModel) else None
 
 
 def log_settings(loaded: LoadedConfig, typed_level: str | None) -> LogSettings:

@@ -34,6 +34,8 @@ class PackagedModel(msgspec.Struct, frozen=True, kw_only=True):
     sha256: str
     parts: tuple[WheelPart, ...]
     """In the order of the file."""
+    tool_call_parser: str | None = None
+    """How it writes tool calls, where its chat template does not tell."""
 
     @property
     def num_bytes(self) -> int:
@@ -96,6 +98,7 @@ QWEN25_CODER: Final = PackagedModel(
         )
         for number, (wheel_bytes, num_bytes, sha256) in enumerate(_QWEN_PARTS, start=1)
     ),
+    tool_call_parser="qwen2_5_coder",
 )
 """Apache-2.0. Calls functions."""
 

@@ -89,5 +89,7 @@ class ServeSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Time limit of rendering and tokenising one prompt [tokenizerTimeout]."""
     model_types: Mapping[str, ModelTypeSettings] = {}
     """Settings by model type, as the file spells it [models]; see ``config.model_types``."""
+    tool_call_parser: str | None = None
+    """How a packaged model writes tool calls, unless ``model_types`` says something else."""
     trust_remote_code: bool = False
     """The tokenizer may run code that came with the model [trustRemoteCode]."""

@@ -9,12 +9,12 @@ from typing import Any, Final
 
 import msgspec
 
-from mindserve.chat.constraints.lark import Lark, escaped, one_of
+from mindserve.chat.constraints.lark import ANY_TEXT, Lark, escaped, one_of
 from mindserve.chat.constraints.schema import Schema, SchemaUnfit, property_schemas
 
 _NEWLINE: Final = "\n"
-_LINE: Final = r"((.|\n)*\n)?%s\n"
-"""A line of its own, and what comes before it."""
+MAX_CALLS: Final = 16
+"""Of one answer, where calls are enforced: a confused model would go on with nothing else."""
 _NO_OBJECT: Final = r"/([^{<\s](.|\n)*)?/"
 """Text that does not begin as a call does that is the whole answer."""
 
@@ -38,8 +38,11 @@ class Writer(msgspec.Struct, frozen=True, kw_only=True):
     between: str = "\n"
     end: str = ""
     trigger: str = ""
-    """The mark after which text is a call: the end of ``begin + opening`` or a part of it. Where there is none, calls
-    begin with a line that is a tool's name, or with the answer."""
+    """The mark after which text is a call: the end of ``begin + opening`` or a part of it."""
+    head: Callable[[str], str] | None = None
+    """Where no mark but the tool's name tells a call from text: a pattern for all of a call up to the arguments."""
+    tail: str = ""
+    """A pattern for what follows the arguments then."""
     at_start: bool = False
     """A call is the whole answer or none of it."""
 
@@ -50,9 +53,22 @@ def _hermes(lark: Lark, tool: Tool) -> str:
     return f"{lark.text(_NEWLINE)} {head} {lark.json(tool.arguments)} {tail}"
 
 
-def _llama3(lark: Lark, tool: Tool) -> str:
-    head = lark.text(f'{{"name": {json.dumps(tool.name, ensure_ascii=False)}, "parameters": ')
+def _llama3(lark: Lark, tool: Tool, key: str = "parameters") -> str:
+    head = lark.text(f'{{"name": {json.dumps(tool.name, ensure_ascii=False)}, "{key}": ')
     return f"{head} {lark.json(tool.arguments)} {lark.text('}')}"
+
+
+def _fenced(lark: Lark, tool: Tool) -> str:
+    return f"{_llama3(lark, tool, key='arguments')} {lark.text(_NEWLINE + '```')}"
+
+
+def _fenced_head(name: str) -> str:
+    key = escaped(json.dumps(name, ensure_ascii=False))
+    return rf'{ANY_TEXT}```json\s*\{{\s*"name"\s*:\s*{key}\s*,\s*"arguments"\s*:\s*'
+
+
+def _line_head(name: str) -> str:
+    return rf"({ANY_TEXT}\n)?{escaped(name)}\n"
 
 
 def _line(lark: Lark, tool: Tool) -> str:
@@ -102,8 +118,11 @@ WRITERS: Final = MappingProxyType(
     {
         "hermes": Writer(call=_hermes, opening="<tool_call>", trigger="<tool_call>"),
         "qwen3_coder": Writer(call=_qwen3_coder, opening="<tool_call>\n<function=", trigger="<function="),
-        "chatglm3": Writer(call=_line),
-        "glm_4": Writer(call=_line),
+        "qwen2_5_coder": Writer(
+            call=_fenced, opening="```json\n", head=_fenced_head, tail=r"\s*\}\s*```", trigger="<tool_call>"
+        ),
+        "chatglm3": Writer(call=_line, head=_line_head),
+        "glm_4": Writer(call=_line, head=_line_head),
         "llama3_json": Writer(call=_llama3, between="; ", at_start=True),
         "deepseek_v3": Writer(
             call=_deepseek_v3,
@@ -149,14 +168,25 @@ class CallGrammar:
         writer, lark = self._writer, self._lark
         if writer.at_start:
             return one_of([self.at_least_one(), lark.rule(_NO_OBJECT)])
-        if not writer.trigger:
-            lines = [f"{lark.lazy(_LINE % escaped(tool.name))} {lark.json(tool.arguments)}" for tool in self._tools]
-            return f"{one_of(lines)}* {lark.any_text()}"
-        behind = (writer.begin + writer.opening).partition(writer.trigger)[2]
-        block = f"{lark.through(writer.trigger)} {lark.mark(behind)} {self._one}"
-        if writer.end:
-            block += f" {self._more()} {lark.mark(writer.end)}"
-        return f"({block})* {lark.any_text()}"
+        blocks = self._named_blocks() if writer.head is not None else []
+        if writer.trigger:
+            blocks.append(self._marked_block())
+        return f"{one_of(blocks)}* {lark.any_text()}"
+
+    def _named_blocks(self) -> list[str]:
+        writer, lark = self._writer, self._lark
+        assert writer.head is not None
+        tail = f" {lark.rule(f'/{writer.tail}/')}" if writer.tail else ""
+        return [f"{lark.lazy(writer.head(tool.name))} {lark.json(tool.arguments)}{tail}" for tool in self._tools]
+
+    def _marked_block(self) -> str:
+        writer, lark = self._writer, self._lark
+        whole = writer.begin + writer.opening
+        if writer.trigger not in whole:  # a second way of writing calls
+            calls = CallGrammar(lark, WRITERS["hermes"], self._tools)
+            return calls._marked_block()
+        block = f"{lark.through(writer.trigger)} {lark.mark(whole.partition(writer.trigger)[2])} {self._one}"
+        return f"{block} {self._more()} {lark.mark(writer.end)}" if writer.end else block
 
     def _more(self) -> str:
-        return f"({self._lark.mark(self._writer.between + self._writer.opening)} {self._one})*"
+        return f"({self._lark.mark(self._writer.between + self._writer.opening)} {self._one}){{0,{MAX_CALLS - 1}}}"

@@ -13,6 +13,7 @@ from mindserve.chat.parsing.families.deepseek import DEEPSEEK_V3, DEEPSEEK_V31
 from mindserve.chat.parsing.families.glm4 import GLM4
 from mindserve.chat.parsing.families.hermes import HERMES
 from mindserve.chat.parsing.families.llama3_json import LLAMA3_JSON
+from mindserve.chat.parsing.families.qwen2_5_coder import QWEN25_CODER
 from mindserve.chat.parsing.families.qwen3_coder import QWEN3_CODER
 from mindserve.chat.parsing.machine import THINK, THINK_END
 from mindserve.chat.parsing.steps import Family
@@ -20,6 +21,7 @@ from mindserve.chat.parsing.steps import Family
 PARSERS: Final = MappingProxyType[str, Family](
     {
         **dict.fromkeys(("hermes", "qwen2_5", "qwen3", "qwen3_moe"), HERMES),
+        "qwen2_5_coder": QWEN25_CODER,
         "qwen3_coder": QWEN3_CODER,
         "chatglm3": CHATGLM3,
         "glm_4": GLM4,

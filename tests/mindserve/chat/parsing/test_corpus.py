@@ -18,6 +18,7 @@ from mindserve.chat.parsing.toolbox import Toolbox
 CORPUS = Path(__file__).parent / "corpus"
 FAMILIES = {
     "hermes": "hermes",
+    "qwen2_5_coder": "qwen2_5_coder",
     "qwen3_coder": "qwen3_coder",
     "glm4": "glm_4",
     "chatglm3": "chatglm3",
