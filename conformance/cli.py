@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import re
 import sys
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -40,6 +42,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return Exit.COULD_NOT_TEST
     except KeyboardInterrupt:
         return 130
+    except BrokenPipeError:  # whoever reads the list has read enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except Exception:
+        traceback.print_exc()
+        return Exit.COULD_NOT_TEST
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -143,6 +151,8 @@ def _check_url(text: str) -> None:
         url = httpx2.URL(text)
     except httpx2.InvalidURL as error:
         raise SuiteError(f"--base-url: {error}") from error
+    if url.userinfo:
+        raise SuiteError("--base-url must hold no password: reports would show it; use --header Authorization:...")
     if url.scheme not in ("http", "https") or not url.host or url.query or url.path not in ("", "/"):
         raise SuiteError(f"--base-url must be http://host:port or https://host:port, got {text!r}")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from conformance.case import Case, Expectation, Kind
+from conformance.case import Case, Expectation, Kind, Level
 from conformance.oracle import golden, http, named, stream, tokens, tools, whole
 from conformance.oracle.registry import Finding, Scope, ask, ask_all
 from conformance.oracle.seen import Seen
@@ -18,10 +18,11 @@ THEMES: Final = (golden, http, named, stream, tokens, tools, whole)
 
 
 def judge(case: Case, seen: Seen) -> list[Finding]:
-    """Everything that does not hold. Raises what an invariant stumbled over, if there is nothing else to tell."""
+    """Everything that does not hold. Raises what an invariant stumbled over, unless a MUST is known not to hold: it may
+    hide one."""
     findings = _findings(case, seen)
     stumbles = [error for one in (seen, *seen.others) for error in one.stumbles]
-    if stumbles and not findings:
+    if stumbles and not any(finding.level is Level.MUST for finding in findings):
         raise stumbles[0]
     return findings
 

@@ -137,7 +137,11 @@ def _call(request: Mapping[str, Any], change: Change | None) -> Call:
         raw = base64.b64decode(request["base64"])
     elif "text" in request:
         text = request["text"]
-        raw = (text if isinstance(text, str) else text["repeat"] * text["times"] + text.get("then", "")).encode()
+        raw = (
+            text
+            if isinstance(text, str)
+            else text.get("begin", "") + text["repeat"] * text["times"] + text.get("then", "")
+        ).encode()
     has_body = raw is not None or change is not None
     return Call(
         method=request.get("method", "POST" if has_body else "GET"),

@@ -78,9 +78,10 @@ class Report:
 
     @property
     def exit_code(self) -> Exit:
-        """What could not be tested outweighs a MUST that failed: the verdict is not complete."""
+        """What could not be tested outweighs a MUST that failed: the verdict is not complete, as where nothing was
+        asked."""
         counts = self.counts
-        if counts[Result.ERROR] or counts[Result.UNREACHABLE] or not self.cases:
+        if counts[Result.ERROR] or counts[Result.UNREACHABLE] or set(counts) <= {Result.UNSUPPORTED}:
             return Exit.COULD_NOT_TEST
         return Exit.FAILED if counts[Result.FAIL] else Exit.CONFORMS
 

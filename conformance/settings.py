@@ -9,8 +9,8 @@ from typing import Final
 from conformance.profile import Profile
 
 DEFAULT_CONCURRENCY: Final = 4
-MAX_BODY_BYTES: Final = 64 << 20
-MAX_EVENTS: Final = 100_000
+MAX_BODY_BYTES: Final = 8 << 20
+MAX_EVENTS: Final = 20_000
 REQUEST_TIMEOUT_S: Final = 60.0
 TOTAL_TIMEOUT_S: Final = 3600.0
 

@@ -166,12 +166,13 @@ class Seen:
 
     def _streamed(self) -> dict[int, Sequence]:
         told: dict[int, Sequence] = {}
+        texts: dict[int, list[str]] = {}
+        thoughts: dict[int, list[str]] = {}
         is_cumulative = any("full_text" in chunk for chunk in self.chunks)
         for _, choice in self.choices_of_chunks():
             one, delta = told.setdefault(choice["index"], Sequence()), choice["delta"]
-            content = delta.get("content") or ""
-            one.text = content if is_cumulative else one.text + content
-            one.reasoning += delta.get("reasoning_content") or ""
+            texts.setdefault(choice["index"], []).append(delta.get("content") or "")
+            thoughts.setdefault(choice["index"], []).append(delta.get("reasoning_content") or "")
             for piece in delta.get("tool_calls") or []:
                 if piece["index"] == len(one.calls):
                     one.calls.append(
@@ -180,4 +181,7 @@ class Seen:
                 one.calls[piece["index"]]["arguments"] += piece["function"].get("arguments", "")
             one.entries += (choice.get("logprobs") or {}).get("content", [])
             one.finish = choice["finish_reason"] or one.finish
+        for index, one in told.items():
+            one.text = texts[index][-1] if is_cumulative else "".join(texts[index])
+            one.reasoning = "".join(thoughts[index])
         return told

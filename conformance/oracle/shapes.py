@@ -14,7 +14,12 @@ MAX_TEXT: Final = 200
 
 def schema_faults(contract: Contract, component: str, value: Any) -> Iterator[str]:
     """What a component's schema says against a value."""
-    for error in contract.validator(component).iter_errors(value):
+    try:
+        errors = list(contract.validator(component).iter_errors(value))
+    except ValueError as reason:  # the validator has a limit of its own
+        yield f"it cannot be read: {reason}"
+        return
+    for error in errors:
         place = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in error.instance_path)
         yield f"{place.lstrip('.') or component}: {shortened(error.message)}"
 

@@ -71,15 +71,23 @@ def usage_arrays(seen: Seen, _: Any) -> Iterator[str]:
 @invariant(
     "usage-reasoning",
     Scope.ANSWER,
-    "No more tokens are reasoning than were generated",
+    "Reasoning is counted, and no more of it than was generated",
     readings="S14",
     fields="CompletionTokensDetails.reasoning_tokens Usage.completion_tokens_details",
 )
 def usage_reasoning(seen: Seen, _: Any) -> Iterator[str]:
     for usage in seen.usages:
-        num = usage.get("completion_tokens_details", {}).get("reasoning_tokens", 0)
+        num = _num_reasoning(usage)
         if num > usage["completion_tokens"]:
             yield f"reasoning_tokens is {num}, generated were {usage['completion_tokens']}"
+    # a stream has one usage for each sequence, whose order is not told here
+    if any(one.reasoning for one in seen.sequences.values()) and not any(map(_num_reasoning, seen.usages)):
+        yield "there is reasoning_content, but no usage counts it"
+
+
+def _num_reasoning(usage: dict[str, Any]) -> int:
+    num: int = (usage.get("completion_tokens_details") or {}).get("reasoning_tokens", 0)
+    return num
 
 
 @invariant(

@@ -15,6 +15,7 @@ from conformance.catalogue import all_cases
 from conformance.cli import main
 from conformance.contract import load_contract
 from conformance.coverage import Coverage, coverage
+from conformance.script import ANSWERS
 from tests.serving import MODEL, running, scripted_model
 
 ROOT = Path(__file__).parents[2]
@@ -60,7 +61,7 @@ def test_the_script_is_yaml_with_a_reply_for_each_case(capsys: pytest.CaptureFix
     assert main(["script"]) == 0
     replies = yaml.safe_load(capsys.readouterr().out)
     scripted = [case for case in all_cases() if case.reply is not None]
-    assert len(replies) == len(scripted) + 2
+    assert len(replies) == len(scripted) + len(ANSWERS) + 2
     assert replies[-1]["default"] is True
 
 
@@ -69,6 +70,7 @@ def test_the_script_is_yaml_with_a_reply_for_each_case(capsys: pytest.CaptureFix
     [
         [*RUN, "ftp://host"],
         [*RUN, "http://host/v1"],
+        [*RUN, "http://user:password@host"],
         [*RUN, "http://[::1"],
         [*RUN, "http://127.0.0.1:1", "--profile", "/nowhere.yaml"],
         [*RUN, "http://127.0.0.1:1", "--only", "no.such.case"],

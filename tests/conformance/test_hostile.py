@@ -95,6 +95,11 @@ async def _deep(request: bytes, writer: asyncio.StreamWriter) -> None:
     writer.write(json_head(100_000) + b"[" * 100_000)
 
 
+async def _nested(request: bytes, writer: asyncio.StreamWriter) -> None:
+    """More than a validator walks through, less than a parser does."""
+    writer.write(json_head(600) + b"[" * 300 + b"]" * 300)
+
+
 async def _redirect(request: bytes, writer: asyncio.StreamWriter) -> None:
     writer.write(b"HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:1/\r\nContent-Length: 0\r\n\r\n")
 
@@ -111,6 +116,7 @@ async def _redirect(request: bytes, writer: asyncio.StreamWriter) -> None:
         (_endless_head, WHOLE, "answer-complete"),
         (_bad_utf8, STREAM, "frame-bytes"),
         (_deep, WHOLE, "body-schema"),
+        (_nested, WHOLE, "body-schema"),
         (_redirect, WHOLE, "status"),
     ],
 )

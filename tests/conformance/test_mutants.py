@@ -42,6 +42,8 @@ NEEDED: Final = frozenset(
         "body-limit",
         "tool-history",
         "incremental",
+        "tools",
+        "constrained",
     }
 )
 """What the good server can do, and the named cases need."""

@@ -159,6 +159,9 @@ def test_the_page_can_be_filtered_from_the_keyboard(elements: _Elements) -> None
         ("abcd1234", {"Bearer abcd1234"}, REDACTED),
         ("Authorization: Bearer eyJhbGciOi.x.y", set(), f"Authorization: Bearer {REDACTED}"),
         ("one two", {"one"}, "one two"),
+        ("told abcd12… (200 characters)", {"abcd1234"}, f"told {REDACTED}… (200 characters)"),
+        ('{"error": "ab\\"cd\\\\ef"}', {'ab"cd\\ef'}, f'{{"error": "{REDACTED}"}}'),
+        ("half \ud800 abcd1234", {"abcd1234"}, f"half \\ud800 {REDACTED}"),
     ],
 )
 def test_secrets_are_taken_out_of_texts(text: str, secrets: set[str], safe: str) -> None:

@@ -20,13 +20,14 @@ from conformance.oracle.registry import Finding
 from conformance.profile import Profile
 from conformance.results import CaseResult, Exit, Report, Result, judged
 from conformance.run import run_suite
+from conformance.script import ANSWERS
 from conformance.settings import Settings
 from mindserve.config.settings import ServeSettings
 from tests.conformance.exchanges import SENT
 from tests.conformance.hostile import hostile_server, json_head
 from tests.serving import MODEL, running, scripted_model
 
-HELLO = [{"default": True, "pieces": ["Hello", "!"], "logprobs": -0.5}]
+HELLO = [*ANSWERS, {"default": True, "pieces": ["Hello", "!"], "logprobs": -0.5}]
 
 
 async def _report(tmp_path: Path, settings: ServeSettings | None = None, **wanted: Any) -> Report:
@@ -51,8 +52,8 @@ async def test_capabilities_are_found_out_with_evidence(tmp_path: Path) -> None:
     found = {name: one.present for name, one in report.capabilities.items()}
     assert set(found) == capability_names()
     present = {"several", "beam", "logprobs", "lora", "deterministic", "reproducible", "full-text", "tool-history"}
-    assert {name for name, one in found.items() if one} == present
-    assert "tools" in report.capabilities["tools"].evidence
+    assert {name for name, one in found.items() if one} == present | {"tools", "constrained"}
+    assert "image_url" in report.capabilities["image"].evidence
     assert report.capabilities["lora"].evidence == "the adapter tuned"
 
 
@@ -62,12 +63,12 @@ async def test_an_adapter_that_nobody_names_is_told(tmp_path: Path) -> None:
 
 
 async def test_a_profile_decides_without_asking(tmp_path: Path) -> None:
-    profile = Profile(capabilities={"several": False, "tools": True})
-    report = await _report(tmp_path, profile=profile, only=frozenset({"whole.several", "whole.calls.auto"}))
+    profile = Profile(capabilities={"several": False, "reasoning": True})
+    report = await _report(tmp_path, profile=profile, only=frozenset({"whole.several", "whole.reasoning"}))
     results = {one.case.id: one for one in report.cases}
     assert results["whole.several"].result is Result.UNSUPPORTED
     assert "profile" in results["whole.several"].message
-    assert results["whole.calls.auto"].result is Result.FAIL
+    assert results["whole.reasoning"].result is Result.FAIL
 
 
 async def test_a_model_that_is_not_served_is_a_wrong_argument(tmp_path: Path) -> None:

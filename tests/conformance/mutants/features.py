@@ -1,6 +1,6 @@
-"""Servers with features that the good one lacks, each wrong in one way.
+"""Servers with features that a good one may lack, each wrong in one way.
 
-The features are made up here from plain answers of the good server: calls of functions, a chain of thought, answers
+They are made up here from plain answers of the good server: calls of functions, a chain of thought, answers
 bound to JSON, cumulative content. ``GOOD`` has them as the contract wants them.
 """
 
@@ -160,6 +160,7 @@ def thinking(thought: str = "Colours.", num_tokens: int = 1) -> Fault:
 
 THOUGHT: Final = (
     Mutant("a chain of thought left out", thinking("", 0), "whole.reasoning", "reasoning", REASONING),
+    Mutant("thought that is not counted", thinking(num_tokens=0), "whole.reasoning", "usage-reasoning", REASONING),
     Mutant("more thought than there is", thinking(num_tokens=1000), "whole.reasoning", "usage-reasoning", REASONING),
 )
 
