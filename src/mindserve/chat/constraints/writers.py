@@ -41,6 +41,8 @@ class Writer(msgspec.Struct, frozen=True, kw_only=True):
     """The mark after which text is a call: the end of ``begin + opening`` or a part of it."""
     head: Callable[[str], str] | None = None
     """Where no mark but the tool's name tells a call from text: a pattern for all of a call up to the arguments."""
+    gap: str = ""
+    """A pattern for what may stand between that and the arguments."""
     tail: str = ""
     """A pattern for what follows the arguments then."""
     at_start: bool = False
@@ -64,7 +66,7 @@ def _fenced(lark: Lark, tool: Tool) -> str:
 
 def _fenced_head(name: str) -> str:
     key = escaped(json.dumps(name, ensure_ascii=False))
-    return rf'{ANY_TEXT}```json\s*\{{\s*"name"\s*:\s*{key}\s*,\s*"arguments"\s*:\s*'
+    return rf'{ANY_TEXT}```json\s*\{{\s*"name"\s*:\s*{key}\s*,\s*"arguments"\s*:'
 
 
 def _line_head(name: str) -> str:
@@ -119,7 +121,12 @@ WRITERS: Final = MappingProxyType(
         "hermes": Writer(call=_hermes, opening="<tool_call>", trigger="<tool_call>"),
         "qwen3_coder": Writer(call=_qwen3_coder, opening="<tool_call>\n<function=", trigger="<function="),
         "qwen2_5_coder": Writer(
-            call=_fenced, opening="```json\n", head=_fenced_head, tail=r"\s*\}\s*```", trigger="<tool_call>"
+            call=_fenced,
+            opening="```json\n",
+            head=_fenced_head,
+            gap=r"\s*",
+            tail=r"\s*\}\s*```",
+            trigger="<tool_call>",
         ),
         "chatglm3": Writer(call=_line, head=_line_head),
         "glm_4": Writer(call=_line, head=_line_head),
@@ -176,8 +183,8 @@ class CallGrammar:
     def _named_blocks(self) -> list[str]:
         writer, lark = self._writer, self._lark
         assert writer.head is not None
-        tail = f" {lark.rule(f'/{writer.tail}/')}" if writer.tail else ""
-        return [f"{lark.lazy(writer.head(tool.name))} {lark.json(tool.arguments)}{tail}" for tool in self._tools]
+        gap, tail = (lark.rule(f"/{pattern}/") if pattern else "" for pattern in (writer.gap, writer.tail))
+        return [f"{lark.lazy(writer.head(tool.name))} {gap} {lark.json(tool.arguments)} {tail}" for tool in self._tools]
 
     def _marked_block(self) -> str:
         writer, lark = self._writer, self._lark
