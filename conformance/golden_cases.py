@@ -39,13 +39,20 @@ class Transcript:
     full_text: bool
     expected: bytes
     is_stream: bool
+    template: str | None
+    """The chat template of a model that thinks; None: any will do."""
 
 
 @cache
 def transcripts() -> dict[str, Transcript]:
-    """All of them, by name, but for those with a chat template of their own: they need a server made for them."""
-    entries = {path.stem: read_yaml(path) for path in sorted(GOLDEN.glob("*.yaml"))}
-    return {name: _transcript(name, entry) for name, entry in entries.items() if "template" not in entry}
+    """All of them, by name."""
+    return {path.stem: _transcript(path.stem, read_yaml(path)) for path in sorted(GOLDEN.glob("*.yaml"))}
+
+
+def thinking_template() -> str:
+    """The chat template of the transcripts of a model that thinks; they all have the same."""
+    (template,) = {one.template for one in transcripts().values() if one.template is not None}
+    return template
 
 
 def _transcript(name: str, entry: dict[str, Any]) -> Transcript:
@@ -57,7 +64,17 @@ def _transcript(name: str, entry: dict[str, Any]) -> Transcript:
     merged = {**example, **entry.get("fields", {})}
     request = {key: value for key, value in merged.items() if key not in entry.get("without", ())}
     full_text = entry.get("full_text", False)
-    return Transcript(name, request, entry["reply"], entry["number"], entry["created"], full_text, expected, is_stream)
+    return Transcript(
+        name=name,
+        request=request,
+        reply=entry["reply"],
+        number=entry["number"],
+        created=entry["created"],
+        full_text=full_text,
+        expected=expected,
+        is_stream=is_stream,
+        template=entry.get("template"),
+    )
 
 
 def golden_cases() -> Iterator[Case]:
@@ -66,13 +83,14 @@ def golden_cases() -> Iterator[Case]:
         request = {key: value for key, value in one.request.items() if key != "model"}
         several = {"several"} if request.get("best_of") or request.get("n") else set()
         tools = {"tools"} if one.request.get("tools") else set()
-        needs = frozenset(several | tools | _way_of_streaming(one))
+        thought = {"reasoning"} if one.template is not None else set()
+        needs = frozenset(several | tools | thought | _way_of_streaming(one))
         kind = "stream" if one.is_stream else "answer"
         said = [{"role": "system", "content": marker(f"golden.{name}")}, *request["messages"]]
         yield Case(
             id=f"golden.{name}",
             theme="golden",
-            says=f"The document's example {name}: the {kind} byte for byte",
+            says=f"The transcript {name}: the {kind} byte for byte",
             lines=_LINES[one.is_stream],
             readings=("S5", "E11") if one.is_stream else ("S2", "E11"),
             needs=needs | {"scripted"},
@@ -80,12 +98,12 @@ def golden_cases() -> Iterator[Case]:
             expect=Expectation(kind=Kind.ANSWER, checks=(Check("transcript", name),)),
             reply=one.reply,
         )
-        if tools:
-            continue  # whether another model calls them is its own affair
+        if tools or thought:
+            continue  # whether and how another model calls them or thinks is its own affair
         yield Case(
             id=f"golden.{name}.shape",
             theme="golden",
-            says=f"The document's example {name}: the shape of the {kind}",
+            says=f"The transcript {name}: the shape of the {kind}",
             lines=_LINES[one.is_stream],
             level=Level.SHOULD,
             needs=needs,

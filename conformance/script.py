@@ -8,6 +8,7 @@ import yaml
 
 from conformance.case import marker
 from conformance.catalogue import all_cases
+from conformance.golden_cases import thinking_template
 
 DEFAULT_REPLY: Final[dict[str, Any]] = {
     "default": True,
@@ -27,12 +28,31 @@ ANSWERS: Final[list[dict[str, Any]]] = [
 """To the questions of ``bases.yaml`` that bind the answer."""
 
 
+_THOUGHT: Final[list[dict[str, Any]]] = [
+    {"contains": marker("capability"), "pieces": ["</think>", "scripted"]},
+    {"contains": "<think></think>", "pieces": ["Red", "."]},
+]
+"""Of a model whose prompt has opened a chain of thought, or has closed it."""
+_THINKING_REPLY: Final[dict[str, Any]] = {"default": True, "pieces": ["Easy", ".", "</think>", "\n\n", "Red", "."]}
+
+
 def script() -> list[dict[str, Any]]:
     """The replies, in the form of a script of mindserve's scripted engine."""
-    told = [{"contains": marker(case.id), **case.reply} for case in all_cases() if case.reply is not None]
-    return [{"contains": marker("capability"), "pieces": ["scripted"]}, *told, *ANSWERS, DEFAULT_REPLY]
+    return [{"contains": marker("capability"), "pieces": ["scripted"]}, *_told(), *ANSWERS, DEFAULT_REPLY]
 
 
-def script_text() -> str:
+def thinking_script() -> dict[str, Any]:
+    """The same for a model that thinks, with its chat template: for the cases that need ``reasoning``."""
+    capability, closed = _THOUGHT
+    return {"chat_template": thinking_template(), "replies": [capability, *_told(), closed, _THINKING_REPLY]}
+
+
+def script_text(*, thinks: bool = False) -> str:
     """The script as YAML."""
-    return yaml.safe_dump(script(), sort_keys=False, allow_unicode=True, width=120)
+    told = thinking_script() if thinks else script()
+    return yaml.safe_dump(told, sort_keys=False, allow_unicode=True, width=120)
+
+
+def _told() -> list[dict[str, Any]]:
+    """What cases want to hear."""
+    return [{"contains": marker(case.id), **case.reply} for case in all_cases() if case.reply is not None]

@@ -1,7 +1,7 @@
 """Starts our own server as an operator would and runs the suite on it: ``make conformance``.
 
-``python -m tests.conformance.certify [--out DIR]``: with the scripted engine, once more with ``fullTextEnabled``, and
-with the default model. Exits with the worst of the suite's statuses.
+``python -m tests.conformance.certify [--out DIR]``: with the scripted engine, once more with ``fullTextEnabled``, as a
+model that thinks, and with the default model. Exits with the worst of the suite's statuses.
 """
 
 from __future__ import annotations
@@ -25,6 +25,10 @@ FULL_TEXT_CASES: Final = ("golden.*", "stream.*", "whole.*")
 """Those that streams of cumulative text bear upon."""
 
 
+THINKING_CASES: Final = ("*.reasoning*", "golden.stream-reasoning")
+"""Those that need a chain of thought."""
+
+
 @dataclass(frozen=True)
 class Setup:
     """A server of ours to certify."""
@@ -36,14 +40,14 @@ class Setup:
     only: tuple[str, ...] = ()
 
 
-def scripted_setup(folder: Path, *, full_text: bool = False) -> Setup:
+def scripted_setup(folder: Path, *, full_text: bool = False, thinks: bool = False) -> Setup:
     """The scripted engine, an adapter beside it. ``folder`` takes its files."""
     script = folder / "script.yaml"
-    script.write_text(script_text(), "utf-8")
+    script.write_text(script_text(thinks=thinks), "utf-8")
     config = folder / "config.json"
     config.write_text(json.dumps(_config(script, folder, full_text=full_text)), "utf-8")
-    name = "scripted, full text" if full_text else "scripted"
-    only = FULL_TEXT_CASES if full_text else ()
+    name = "scripted" + ", full text" * full_text + ", thinking" * thinks
+    only = FULL_TEXT_CASES if full_text else THINKING_CASES if thinks else ()
     serve = ["--config", str(config), "--engine", "scripted"]
     return Setup(name, serve, "scripted-model", only)
 
@@ -92,10 +96,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, default=Path(".conformance"), help="where the reports go")
     out: Path = parser.parse_args(arguments).out
     with tempfile.TemporaryDirectory() as folder:
-        plain, full = (Path(folder, name) for name in ("plain", "full"))
-        plain.mkdir()
-        full.mkdir()
-        setups = [scripted_setup(plain), scripted_setup(full, full_text=True), default_setup()]
+        plain, full, thinking = folders = [Path(folder, name) for name in ("plain", "full", "thinking")]
+        for one in folders:
+            one.mkdir()
+        setups = [scripted_setup(plain), scripted_setup(full, full_text=True), scripted_setup(thinking, thinks=True)]
+        setups.append(default_setup())
         statuses = []
         for setup in setups:
             print(f"== mindserve, {setup.name}", flush=True)

@@ -37,6 +37,13 @@ def test_cumulative_text(tmp_path: Path) -> None:
     assert results["golden.stream-full-text"] == results["stream.full-text"] == "pass"
 
 
+def test_a_model_that_thinks(tmp_path: Path) -> None:
+    document, counts = _certified(scripted_setup(tmp_path, thinks=True), tmp_path / "out")
+    assert {name for name, one in document["capabilities"].items() if one["present"]} >= {"scripted", "reasoning"}
+    assert counts.keys() == {"pass"}
+    assert counts["pass"] > 10
+
+
 @pytest.mark.usefixtures("default_model")
 def test_the_default_model(tmp_path: Path) -> None:
     document, counts = _certified(default_setup(*COMPUTED), tmp_path / "out")
