@@ -115,12 +115,15 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "no messages": ({"messages": []}, "messages"),
     "a tool result for no call": ({"messages": [{"role": "tool", "content": "x"}]}, "messages[0].tool_call_id"),
     "empty system prompt": ({"messages": [{"role": "system", "content": ""}, USER]}, "messages[0].content"),
-    "a required call": ({"tools": [TOOL], "tool_choice": "required"}, "tool_choice"),
-    "a strict tool": (
-        {"tools": [{**TOOL, "function": {**TOOL["function"], "strict": True}}]},
-        "tools[0].function.strict",
+    "a required call of nothing": ({"tool_choice": "required"}, "tool_choice"),
+    "a strict tool without an object": (
+        {"tools": [{"type": "function", "function": {"name": "f", "strict": True, "parameters": {"type": "string"}}}]},
+        "tools[0].function.parameters",
     ),
-    "a JSON answer": ({"response_format": {"type": "json_object"}}, "response_format.type"),
+    "an endless JSON answer": (
+        {"response_format": {"type": "json_schema", "json_schema": {"name": "s", "schema": {"$ref": "#"}}}},
+        "response_format.json_schema.schema",
+    ),
     "a null stop token": ({"stop_token_ids": [1, None]}, "stop_token_ids[1]"),
     "a seed beyond 64 bits": ({"seed": 2**64}, "seed"),
     "another model": ({"model": "gpt-4"}, "model"),
@@ -147,7 +150,6 @@ async def test_refused(client: httpx2.AsyncClient, name: str, *, stream: bool) -
         ({"n": 2, "temperature": 0, "messages": [{"role": "user", "content": ""}]}, "messages[0].content"),
         ({"n": 2, "temperature": 0}, "n above 1 needs"),
         ({"n": 2, "tools": [TOOL]}, "n above 1 cannot"),
-        ({"tools": [TOOL], "tool_choice": "required"}, "tool_choice: enforcing"),
     ],
 )
 async def test_which_of_several_faults_is_told(client: httpx2.AsyncClient, fields: dict[str, Any], field: str) -> None:
