@@ -41,11 +41,6 @@ def order_faults(contract: Contract, schema: Schema, value: Any, place: str = ""
             yield from order_faults(contract, schema["items"], item, f"{place}[{number}]")
 
 
-def unknown_keys(contract: Contract, component: str, value: dict[str, Any]) -> list[str]:
-    """Keys of a body that the contract does not have."""
-    return [key for key in value if key not in contract.schemas[component]["properties"]]
-
-
 def blank_fault(text: str) -> Iterator[str]:
     """White space between the tokens of a JSON text (S5)."""
     if (found := re.search(r"\s", _STRING.sub('""', text))) is not None:

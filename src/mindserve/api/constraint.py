@@ -47,12 +47,10 @@ async def admit(engine: Engine, lowered: GenerationRequest, constraint: Constrai
     except RequestInvalid as error:
         if error.field != "grammar":
             raise
-    try:
-        return await engine.admit(msgspec.structs.replace(bound, grammar=constraint.fallback))
-    except RequestInvalid as error:
-        if error.field != "grammar":
-            raise
-        raise await _blamed(engine, constraint, error.reason) from error
+        if constraint.fallback is None:
+            raise await _blamed(engine, constraint, error.reason) from error
+    loose = Constraint(constraint.fallback, None, constraint.parts)
+    return await admit(engine, lowered, loose)
 
 
 async def _blamed(engine: Engine, constraint: Constraint, reason: str) -> RequestRefused:

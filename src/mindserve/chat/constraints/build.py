@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Final, Literal
 
 import msgspec
@@ -55,8 +56,9 @@ class Constraint(msgspec.Struct, frozen=True):
     """Grammars for one request."""
 
     grammar: str
-    fallback: str
-    """With any object for the arguments of tools that are not strict: for schemas that no grammar can take."""
+    fallback: str | None
+    """With any object for the arguments of tools that are not strict, where there are such: for schemas that no grammar
+    can take."""
     parts: list[tuple[str, str]]
     """The schemas that must be enforced, each by itself: the field's path and a grammar."""
 
@@ -80,18 +82,16 @@ def build(bonds: Bonds, *, family: Family | None, thinking: Thinking, special_to
         lark = Lark(special_tokens)
         return lark.finish(_before(lark, thinking) + _answer(lark, bonds, family, loose=loose))
 
-    return Constraint(whole(loose=False), whole(loose=True), parts)
+    fallback = whole(loose=True) if len(strict) < len(bonds.tools) else None
+    return Constraint(whole(loose=False), fallback, parts)
 
 
 def _answer(lark: Lark, bonds: Bonds, family: Family | None, *, loose: bool) -> str:
     ways: list[str] = []
     if bonds.tools and family is not None:
         tools = [_tool(offered, loose=loose) for offered in bonds.tools]
-        try:
+        with _blaming(bonds.tools[0].field if len(bonds.tools) == 1 else "tools"):
             calls = CallGrammar(lark, WRITERS[family.name], tools)
-        except SchemaUnfit as error:
-            field = bonds.tools[0].field if len(bonds.tools) == 1 else "tools"
-            raise ConstraintRefused(field, str(error)) from error
         if bonds.choice == "one":
             return calls.exactly_one()
         if bonds.choice == "some":
@@ -113,18 +113,23 @@ def _tool(offered: OfferedTool, *, loose: bool) -> Tool:
 
 
 def _enforced(offered: OfferedTool) -> Schema:
-    try:
+    with _blaming(offered.field):
         return enforced(arguments_schema(offered.parameters, is_strict=True))
-    except SchemaUnfit as error:
-        raise ConstraintRefused(offered.field, str(error)) from error
 
 
 def _form(bonds: Bonds) -> Schema:
     assert bonds.form is not None
-    try:
+    with _blaming(bonds.form_field):
         return enforced(bonds.form)
+
+
+@contextmanager
+def _blaming(field: str) -> Iterator[None]:
+    """Raise ``SchemaUnfit`` as ``ConstraintRefused`` naming ``field``."""
+    try:
+        yield
     except SchemaUnfit as error:
-        raise ConstraintRefused(bonds.form_field, str(error)) from error
+        raise ConstraintRefused(field, str(error)) from error
 
 
 def _alone(schema: Schema) -> str:

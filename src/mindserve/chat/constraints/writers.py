@@ -47,21 +47,27 @@ class Writer(msgspec.Struct, frozen=True, kw_only=True):
     """A pattern for what follows the arguments then."""
     at_start: bool = False
     """A call is the whole answer or none of it."""
+    also: Writer | None = None
+    """Another way in which the model writes calls when it is free to."""
 
 
-def _hermes(lark: Lark, tool: Tool) -> str:
-    head = lark.text(f'{{"name": {json.dumps(tool.name, ensure_ascii=False)}, "arguments": ')
-    tail = lark.text("}\n") + " " + lark.mark("</tool_call>")
-    return f"{lark.text(_NEWLINE)} {head} {lark.json(tool.arguments)} {tail}"
-
-
-def _llama3(lark: Lark, tool: Tool, key: str = "parameters") -> str:
+def _object(lark: Lark, tool: Tool, key: str) -> str:
+    """``{"name": ..., key: {...}}``"""
     head = lark.text(f'{{"name": {json.dumps(tool.name, ensure_ascii=False)}, "{key}": ')
     return f"{head} {lark.json(tool.arguments)} {lark.text('}')}"
 
 
+def _hermes(lark: Lark, tool: Tool) -> str:
+    newline = lark.text(_NEWLINE)
+    return f"{newline} {_object(lark, tool, 'arguments')} {newline} {lark.mark('</tool_call>')}"
+
+
+def _llama3(lark: Lark, tool: Tool) -> str:
+    return _object(lark, tool, "parameters")
+
+
 def _fenced(lark: Lark, tool: Tool) -> str:
-    return f"{_llama3(lark, tool, key='arguments')} {lark.text(_NEWLINE + '```')}"
+    return f"{_object(lark, tool, 'arguments')} {lark.text(_NEWLINE + '```')}"
 
 
 def _fenced_head(name: str) -> str:
@@ -116,9 +122,10 @@ def _plain_text(lark: Lark, schema: dict[str, Any]) -> str | None:
     return f"/[^<]{{{fewest},{most}}}/"
 
 
+_HERMES: Final = Writer(call=_hermes, opening="<tool_call>", trigger="<tool_call>")
 WRITERS: Final = MappingProxyType(
     {
-        "hermes": Writer(call=_hermes, opening="<tool_call>", trigger="<tool_call>"),
+        "hermes": _HERMES,
         "qwen3_coder": Writer(call=_qwen3_coder, opening="<tool_call>\n<function=", trigger="<function="),
         "qwen2_5_coder": Writer(
             call=_fenced,
@@ -126,7 +133,7 @@ WRITERS: Final = MappingProxyType(
             head=_fenced_head,
             gap=r"\s*",
             tail=r"\s*\}\s*```",
-            trigger="<tool_call>",
+            also=_HERMES,
         ),
         "chatglm3": Writer(call=_line, head=_line_head),
         "glm_4": Writer(call=_line, head=_line_head),
@@ -175,24 +182,24 @@ class CallGrammar:
         writer, lark = self._writer, self._lark
         if writer.at_start:
             return one_of([self.at_least_one(), lark.rule(_NO_OBJECT)])
-        blocks = self._named_blocks() if writer.head is not None else []
-        if writer.trigger:
-            blocks.append(self._marked_block())
+        blocks = self._blocks()
+        if writer.also is not None:
+            blocks += CallGrammar(lark, writer.also, self._tools)._blocks()
         return f"{one_of(blocks)}* {lark.any_text()}"
 
-    def _named_blocks(self) -> list[str]:
+    def _blocks(self) -> list[str]:
+        """Expressions for text up to a call, and the call."""
+        return [self._marked_block()] if self._writer.head is None else self._named_blocks(self._writer.head)
+
+    def _named_blocks(self, head: Callable[[str], str]) -> list[str]:
         writer, lark = self._writer, self._lark
-        assert writer.head is not None
         gap, tail = (lark.rule(f"/{pattern}/") if pattern else "" for pattern in (writer.gap, writer.tail))
-        return [f"{lark.lazy(writer.head(tool.name))} {gap} {lark.json(tool.arguments)} {tail}" for tool in self._tools]
+        return [f"{lark.lazy(head(tool.name))} {gap} {lark.json(tool.arguments)} {tail}" for tool in self._tools]
 
     def _marked_block(self) -> str:
         writer, lark = self._writer, self._lark
-        whole = writer.begin + writer.opening
-        if writer.trigger not in whole:  # a second way of writing calls
-            calls = CallGrammar(lark, WRITERS["hermes"], self._tools)
-            return calls._marked_block()
-        block = f"{lark.through(writer.trigger)} {lark.mark(whole.partition(writer.trigger)[2])} {self._one}"
+        behind = (writer.begin + writer.opening).partition(writer.trigger)[2]
+        block = f"{lark.through(writer.trigger)} {lark.mark(behind)} {self._one}"
         return f"{block} {self._more()} {lark.mark(writer.end)}" if writer.end else block
 
     def _more(self) -> str:

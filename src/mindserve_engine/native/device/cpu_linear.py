@@ -110,7 +110,10 @@ def _pack(weight: Tensor, bias: Tensor | None) -> Any:
 def can_be_half(weight: Tensor) -> bool:
     """Whether this build of torch has FBGEMM and no weight is too large for float16."""
     has_kernel = "fbgemm" in torch.backends.quantized.supported_engines
-    return has_kernel and float(weight.abs().max()) <= torch.finfo(torch.float16).max
+    if not has_kernel:
+        return False
+    least, most = weight.aminmax()  # no copy, as the absolute values would be
+    return max(-float(least), float(most)) <= torch.finfo(torch.float16).max
 
 
 def has_arithmetic(dtype: torch.dtype) -> bool:
