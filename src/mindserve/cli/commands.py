@@ -12,12 +12,13 @@ from rich.console import Console
 
 from mindserve.api.contract import openapi_json, openapi_yaml
 from mindserve.cli.extras import not_installed
-from mindserve.cli.fetch import cache_folder, fetch_model
+from mindserve.cli.fetch import fetch_model
 from mindserve.cli.tls import tls_contexts
 from mindserve.config.listen import listen_addresses
 from mindserve.config.load import LoadedConfig, load_config
 from mindserve.config.overrides import Overrides
 from mindserve.config.packaged import CATALOGUE
+from mindserve_engine.user_cache import cache_folder
 
 
 def _serve(arguments: argparse.Namespace) -> NoReturn:

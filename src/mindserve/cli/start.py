@@ -15,7 +15,7 @@ from rich.console import Console
 from mindserve.api import observed
 from mindserve.cli.ending import leave
 from mindserve.cli.engine_options import choose_engine
-from mindserve.cli.fetch import cache_folder, fetch_model
+from mindserve.cli.fetch import fetch_model
 from mindserve.cli.planes import Plane
 from mindserve.cli.serving import ServingPlan, run_server
 from mindserve.cli.sockets import bind_all
@@ -25,6 +25,7 @@ from mindserve.config.load import LoadedConfig
 from mindserve.config.lower import log_settings, serve_settings
 from mindserve.config.paths import model_place
 from mindserve.observe.logs import set_up_logging
+from mindserve_engine.user_cache import cache_folder
 
 
 def start(loaded: LoadedConfig, *, log_level: str | None) -> NoReturn:

