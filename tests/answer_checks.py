@@ -15,6 +15,8 @@ from typing import Any, Final
 
 import jsonschema_rs
 
+from conformance.wishes import Wishes
+
 Validators = Mapping[str, jsonschema_rs.Draft202012Validator]
 Schemas = dict[str, Any]
 STRINGS: Final = re.compile(r'"(?:[^"\\]|\\.)*"')
@@ -43,37 +45,13 @@ class Vocabulary:
 
 
 @dataclass
-class Wish:
-    """A taken request as the readings understand it."""
+class Wish(Wishes):
+    """A taken request of a served model."""
 
-    request: dict[str, Any]
+    asked: dict[str, Any]
     vocabulary: Vocabulary
     max_iter_times: int
     max_context: int
-
-    def get(self, name: str, default: Any = None) -> Any:
-        value = self.request.get(name)
-        return default if value is None else value
-
-    @property
-    def is_stream(self) -> bool:
-        return bool(self.get("stream", False))
-
-    @property
-    def has_beams(self) -> bool:
-        return bool(self.get("use_beam_search", False))
-
-    @property
-    def num_choices(self) -> int:
-        n = self.get("n", 1)
-        return int(n if self.has_beams else self.get("best_of", n))
-
-    @property
-    def num_top(self) -> int | None:
-        """None: no log-probabilities."""
-        top = self.get("top_logprobs")
-        wanted = self.get("logprobs", top is not None)
-        return int(top or 0) if wanted else None
 
     @property
     def stops(self) -> list[str]:
@@ -152,7 +130,7 @@ def check_usage(usage: dict[str, Any]) -> None:
 def check_completion(wish: Wish, text: str, validators: Validators, schemas: Schemas) -> tuple[str, list[Told]]:
     """A body; returns its id and what it says."""
     body = parse(text, "ChatCompletion", validators, schemas)
-    assert body["model"] == wish.request["model"]
+    assert body["model"] == wish.asked["model"]
     assert [choice["index"] for choice in body["choices"]] == list(range(wish.num_choices))
     told = [_told(wish, choice) for choice in body["choices"]]
     usage = body["usage"]
@@ -213,7 +191,7 @@ def check_stream(wish: Wish, text: str, validators: Validators, schemas: Schemas
     """A stream; returns its id and what it says."""
     chunks = [parse(data, "ChatCompletionChunk", validators, schemas) for data in events(text)]
     assert len({(chunk["id"], chunk["created"], chunk["model"]) for chunk in chunks}) == 1
-    assert chunks[0]["model"] == wish.request["model"]
+    assert chunks[0]["model"] == wish.asked["model"]
     num = wish.num_choices
     told = [Told() for _ in range(num)]
     assert [chunk["choices"][0]["index"] for chunk in chunks[:num]] == list(range(num))

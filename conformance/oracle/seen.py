@@ -12,6 +12,7 @@ from conformance.bodies import Body
 from conformance.client import Exchange
 from conformance.contract import Contract
 from conformance.profile import Profile
+from conformance.wishes import Wishes
 
 Json = Any
 
@@ -53,7 +54,7 @@ class Sequence:
         return self.text, self.reasoning, [(call["name"], call["arguments"]) for call in self.calls], self.finish
 
 
-class Seen:
+class Seen(Wishes):
     """One exchange. Properties that read an answer may raise what reading odd JSON raises; see ``registry.ask``."""
 
     def __init__(
@@ -63,7 +64,6 @@ class Seen:
         self.profile = profile
         self.model = model
         self.asked = asked
-        """The request's JSON, if it was JSON."""
         self.exchange = exchange
         self.stumbles: list[Exception] = []
         """What invariants raised that could not make sense of the answer, see ``registry.ask``."""
@@ -73,31 +73,6 @@ class Seen:
         """What was expected."""
         self.others: list[Seen] = []
         """Answers to the same question in other forms."""
-
-    def get(self, name: str, default: Any = None) -> Any:
-        """A parameter of the request; null is absent."""
-        value = (self.asked or {}).get(name)
-        return default if value is None else value
-
-    @property
-    def is_stream(self) -> bool:
-        return bool(self.get("stream", False))
-
-    @property
-    def has_beams(self) -> bool:
-        return bool(self.get("use_beam_search", False))
-
-    @property
-    def num_choices(self) -> int:
-        """R7."""
-        n = self.get("n", 1)
-        return int(n if self.has_beams else self.get("best_of", n))
-
-    @property
-    def num_top(self) -> int | None:
-        """R11; None: no log-probabilities."""
-        top = self.get("top_logprobs")
-        return int(top or 0) if self.get("logprobs", top is not None) else None
 
     @property
     def offers_tools(self) -> bool:
