@@ -93,6 +93,6 @@ def random_blocks(kind: Kind, *, num_rows: int, num_columns: int, seed: int = 0)
     random = np.random.default_rng(seed)
     blocks = random.integers(0, 256, (num_rows * num_columns // size, num_bytes), dtype=np.uint8)
     factors = random.normal(size=(len(blocks), 2)).astype(np.float16).view(np.uint8)
-    num_factor_bytes = 2 if kind == Kind.Q4_0 else 4
+    num_factor_bytes = 2 if kind in (Kind.Q4_0, Kind.Q8_0) else 4
     blocks[:, :num_factor_bytes] = factors[:, :num_factor_bytes]
     return blocks.reshape(num_rows, -1)

@@ -82,9 +82,9 @@ class Device(Protocol):
 
     def upload(self, batch: StepBatch) -> DeviceBatch: ...
 
-    def compute_dtype(self, held: torch.dtype) -> torch.dtype:
-        """Of the activations of a model whose weights are ``held`` in that type: the same, unless this device has no
-        arithmetic for it."""
+    def compute_dtype(self, held: torch.dtype, *, quantised: bool) -> torch.dtype:
+        """Of the activations of a model whose weights are ``held`` in that type, or are ``quantised`` but for a few:
+        the same, unless this device has no arithmetic for it or a better one."""
 
     def linear(self, weight: LinearWeight, bias: Tensor | None, dtype: torch.dtype) -> Linear:
         """The fastest way this device has to multiply activations of ``dtype`` by ``weight`` at each batch size."""

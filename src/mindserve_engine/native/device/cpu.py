@@ -17,20 +17,18 @@ from mindserve_engine.native.batch import StepBatch
 from mindserve_engine.native.device.base import AttentionSpec, DeviceBatch, Linear, Memory
 from mindserve_engine.native.device.cpu_attention import attend
 from mindserve_engine.native.device.cpu_linear import (
-    INT4_ROWS_BFLOAT16,
+    INT4_ROWS,
     INT4_ROWS_FLOAT16,
-    INT4_ROWS_FLOAT32,
-    INT8_ROWS_BFLOAT16,
     BatchSizeLinear,
     HalfPacker,
+    Int4Linear,
     PlainLinear,
     can_be_half,
     has_arithmetic,
-    narrow_linear,
 )
 from mindserve_engine.native.device.cpu_plan import CpuPlan, plan_step
 from mindserve_engine.native.lora.rows import rows_by_adapter
-from mindserve_engine.native.weights.quantised import Int4Weight, LinearWeight, widen
+from mindserve_engine.native.weights.quantised import Int4Weight, Int8Weight, LinearWeight
 
 
 class CpuDevice:
@@ -90,43 +88,32 @@ class CpuDevice:
     def _plan(self, batch: StepBatch) -> CpuPlan:
         return plan_step(batch, self._block_size)
 
-    def compute_dtype(self, held: torch.dtype) -> torch.dtype:
+    def compute_dtype(self, held: torch.dtype, *, quantised: bool) -> torch.dtype:  # noqa: ARG002 - not of torch's kernels
         return held if has_arithmetic(held) else torch.float32
 
     def linear(self, weight: LinearWeight, bias: Tensor | None, dtype: torch.dtype) -> Linear:
-        if isinstance(weight, Tensor) and weight.dtype == dtype:
-            return PlainLinear(weight, bias)
-        return self._widening(weight, bias) if dtype == torch.float32 else self._with_copy(weight, bias, dtype)
+        if isinstance(weight, Int4Weight):
+            return self._int4(weight, bias, dtype)
+        if isinstance(weight, Int8Weight):
+            return self._wide(weight.dequantise().to(dtype), bias)
+        return PlainLinear(weight, bias) if weight.dtype == dtype else self._wide(weight.to(dtype), bias)
 
-    def _with_copy(self, weight: LinearWeight, bias: Tensor | None, dtype: torch.dtype) -> Linear:
-        """Few rows with the weight as it is held, many with a copy in the type of the activations."""
-        narrow = narrow_linear(weight, bias)
-        if not self._afford(weight, dtype):
-            return narrow
-        max_rows = INT4_ROWS_BFLOAT16 if isinstance(weight, Int4Weight) else INT8_ROWS_BFLOAT16
-        return BatchSizeLinear(narrow, PlainLinear(widen(weight).to(dtype), bias), max_rows)
-
-    def _widening(self, weight: LinearWeight, bias: Tensor | None) -> Linear:
-        """float32 arithmetic with weights that are held in less."""
-        wide = widen(weight)
-        is_half = can_be_half(wide)
-        if is_half and not isinstance(weight, Int4Weight):
-            return self._packer.pack(wide, bias)  # instead of the weight, not beside it
-        narrow = narrow_linear(weight, bias)
-        if not self._afford(weight, torch.float16 if is_half else torch.float32):
-            return narrow
-        if is_half:
-            return BatchSizeLinear(narrow, self._packer.pack(wide, bias), INT4_ROWS_FLOAT16)
-        copy = PlainLinear(wide.to(torch.float32), bias)
-        return BatchSizeLinear(narrow, copy, INT4_ROWS_FLOAT32) if isinstance(weight, Int4Weight) else copy
-
-    def _afford(self, weight: LinearWeight, dtype: torch.dtype) -> bool:
-        """Take a copy's bytes from the budget, if they are there."""
-        num_bytes = weight.shape[0] * weight.shape[1] * dtype.itemsize
+    def _int4(self, weight: Int4Weight, bias: Tensor | None, dtype: torch.dtype) -> Linear:
+        """Few rows with the weight as it is held, many with a copy that suits the type of the activations."""
+        narrow = Int4Linear(weight, bias)
+        wide = weight.dequantise().to(dtype)
+        is_half = dtype == torch.float32 and can_be_half(wide)
+        num_bytes = wide.numel() * (torch.float16 if is_half else dtype).itemsize
         if num_bytes > self._wide_budget:
-            return False
+            return narrow
         self._wide_budget -= num_bytes
-        return True
+        max_rows = INT4_ROWS_FLOAT16 if is_half else INT4_ROWS[dtype]
+        return BatchSizeLinear(narrow, self._wide(wide, bias), max_rows)
+
+    def _wide(self, weight: Tensor, bias: Tensor | None) -> Linear:
+        """With a weight that was held in less than the type of the activations."""
+        is_half = weight.dtype == torch.float32 and can_be_half(weight)
+        return self._packer.pack(weight, bias) if is_half else PlainLinear(weight, bias)
 
     def norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
         if weight.dim() == 1:

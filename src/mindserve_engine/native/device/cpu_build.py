@@ -1,4 +1,4 @@
-"""``cpu_kernels.cpp`` as a library for just this machine: compiled at the first start, then taken from the cache.
+"""The C++ files beside this one as a library for just this machine: compiled at the first start, then taken from the cache.
 
 It needs a C++ compiler: the one named by ``CXX``, else ``c++``, ``g++`` or ``clang++``; ``CXX=`` (empty) means none.
 Where there is none or it fails, the device does without."""
@@ -19,7 +19,9 @@ from typing import Final
 
 from mindserve_engine.user_cache import cache_folder
 
-_SOURCE: Final = Path(__file__).with_name("cpu_kernels.cpp")
+_FOLDER: Final = Path(__file__).parent
+_SOURCES: Final = tuple(_FOLDER / name for name in ("cpu_kernels.cpp", "cpu_products.cpp"))
+_HEADERS: Final = (_FOLDER / "cpu_numbers.h",)
 _FLAGS: Final = (
     "-std=c++17",
     "-O3",
@@ -74,7 +76,7 @@ def _load(compiler: str) -> ctypes.CDLL:
 
 def _compile(compiler: str, folder: Path) -> Path:
     library = folder / "kernels.so"
-    _run(compiler, *_FLAGS, str(_SOURCE), "-o", str(library))
+    _run(compiler, *_FLAGS, *map(str, _SOURCES), "-o", str(library))
     return library
 
 
@@ -96,7 +98,9 @@ def _cache_folder() -> Path | None:
 
 def _key(compiler: str) -> str:
     """Changes with the source, the compiler and the processor: ``-march=native`` fits no other."""
-    digest = hashlib.sha256(_SOURCE.read_bytes())
+    digest = hashlib.sha256()
+    for source in (*_SOURCES, *_HEADERS):
+        digest.update(hashlib.sha256(source.read_bytes()).digest())
     for part in (_run(compiler, "--version"), " ".join(_FLAGS), _processor()):
         digest.update(hashlib.sha256(part.encode()).digest())
     return digest.hexdigest()[:32]

@@ -1,4 +1,5 @@
-"""The CPU with kernels of our own between the matrix products (``cpu_kernels.cpp``).
+"""The CPU with kernels of our own: products with quantised weights (``cpu_products.cpp``) and what lies between
+products (``cpu_kernels.cpp``).
 
 torch's operators give the same numbers to a rounding, but in many small steps: at one row, most of a decode step was
 their overhead, and decode attention had to copy a sequence's keys and values together before it could read them."""
@@ -6,6 +7,7 @@ their overhead, and decode attention had to copy a sequence's keys and values to
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from ctypes import c_float, c_int, c_int64, c_void_p
 from typing import Final
 
@@ -13,10 +15,12 @@ import torch
 from torch import Tensor
 
 from mindserve_engine.native.batch import StepBatch
-from mindserve_engine.native.device.base import AttentionSpec, DeviceBatch
+from mindserve_engine.native.device.base import AttentionSpec, DeviceBatch, Linear
 from mindserve_engine.native.device.cpu import CpuDevice
 from mindserve_engine.native.device.cpu_attention import attend_prompts
+from mindserve_engine.native.device.cpu_panels import fits_panels, int4_panels, int8_panels
 from mindserve_engine.native.device.cpu_plan import CpuPlan, plan_step
+from mindserve_engine.native.weights.quantised import Int4Weight, Int8Weight, LinearWeight
 
 _TYPES: Final = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
 _SIGNATURES: Final = {
@@ -25,6 +29,8 @@ _SIGNATURES: Final = {
     "mindserve_swiglu": "ippnn",
     "mindserve_write_kv": "iipnpnppnnnnn",
     "mindserve_decode": "iipnppppnnnnnnnfnfpp",
+    "mindserve_has_products": "",
+    "mindserve_product": "iipnnnpnpp",
 }
 _LETTERS: Final = {"i": c_int, "n": c_int64, "p": c_void_p, "f": c_float}
 
@@ -41,6 +47,20 @@ class CompiledCpuDevice(CpuDevice):
         self._swiglu = library.mindserve_swiglu
         self._write_kv = library.mindserve_write_kv
         self._decode = library.mindserve_decode
+        self._product = library.mindserve_product
+        self.has_products = bool(library.mindserve_has_products())
+
+    def compute_dtype(self, held: torch.dtype, *, quantised: bool) -> torch.dtype:
+        """Products of quantised weights take activations as whole numbers and give floats: nothing is gained by
+        rounding them in between."""
+        if quantised and self.has_products:
+            return torch.float32
+        return super().compute_dtype(held, quantised=quantised)
+
+    def linear(self, weight: LinearWeight, bias: Tensor | None, dtype: torch.dtype) -> Linear:
+        if isinstance(weight, Tensor) or not self.has_products or not fits_panels(weight):
+            return super().linear(weight, bias, dtype)
+        return PanelLinear(self._product, weight, bias)
 
     def norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
         x = _rows(x)
@@ -162,6 +182,35 @@ class CompiledCpuDevice(CpuDevice):
 
     def _plan(self, batch: StepBatch) -> CpuPlan:
         return plan_step(batch, self._block_size, gathers=False)
+
+
+class PanelLinear:
+    """Activations rounded to 8 bits in groups of 32 times weights of 4 or 8 bits, in whole numbers."""
+
+    def __init__(self, product: Callable[..., int], weight: Int4Weight | Int8Weight, bias: Tensor | None) -> None:
+        self._product = product
+        self._num_outputs, self._num_inputs = weight.shape
+        self._bits = 4 if isinstance(weight, Int4Weight) else 8
+        self._panels = int4_panels(weight) if isinstance(weight, Int4Weight) else int8_panels(weight)
+        self._bias = None if bias is None else bias.to(torch.float32).contiguous()
+
+    def __call__(self, x: Tensor) -> Tensor:
+        if x.stride(1) != 1:
+            x = x.contiguous()
+        out = torch.empty((x.shape[0], self._num_outputs), dtype=x.dtype)
+        self._product(
+            _TYPES[x.dtype],
+            self._bits,
+            x.data_ptr(),
+            x.stride(0),
+            x.shape[0],
+            self._num_inputs,
+            self._panels.data_ptr(),
+            self._num_outputs,
+            None if self._bias is None else self._bias.data_ptr(),
+            out.data_ptr(),
+        )
+        return out
 
 
 def _rows(x: Tensor) -> Tensor:

@@ -28,15 +28,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from mindserve_engine.native.weights.quantised import INT4_GROUP, Int4Weight, Int8Weight, LinearWeight
+from mindserve_engine.native.weights.quantised import GROUP, Int4Weight
 
-INT4_ROWS_BFLOAT16: Final = 12
-"""Rows up to which 4 bits are faster than a bfloat16 copy."""
-INT8_ROWS_BFLOAT16: Final = 4
+INT4_ROWS: Final = {torch.bfloat16: 12, torch.float16: 12, torch.float32: 32}
+"""Rows up to which 4 bits are faster than a copy in that type."""
 INT4_ROWS_FLOAT16: Final = 8
 """The same beside a float16 copy with float32 arithmetic."""
-INT4_ROWS_FLOAT32: Final = 32
-"""The same beside a float32 copy, where there is no FBGEMM."""
 
 _MAX_WAITING: Final = 2
 _INNER_K_TILES: Final = 1
@@ -125,13 +122,6 @@ def has_arithmetic(dtype: torch.dtype) -> bool:
     return True
 
 
-def narrow_linear(weight: LinearWeight, bias: Tensor | None) -> Callable[[Tensor], Tensor]:
-    """The product with ``weight`` as it is held."""
-    if isinstance(weight, Tensor):
-        return PlainLinear(weight, bias)
-    return Int4Linear(weight, bias) if isinstance(weight, Int4Weight) else Int8Linear(weight, bias)
-
-
 class Int4Linear:
     """Activations as bfloat16 times 4-bit weights, unpacked in registers. Never holds the wide weight."""
 
@@ -147,22 +137,7 @@ class Int4Linear:
 
     def __call__(self, x: Tensor) -> Tensor:
         product: Tensor = torch.ops.aten._weight_int4pack_mm_for_cpu(
-            x.to(torch.bfloat16).contiguous(), self._packed, INT4_GROUP, self._scale_and_zero
+            x.to(torch.bfloat16).contiguous(), self._packed, GROUP, self._scale_and_zero
         )
         product = product[:, : self._num_outputs].to(x.dtype)
-        return product if self._bias is None else product + self._bias
-
-
-class Int8Linear:
-    """Activations as bfloat16 times 8-bit weights with one scale per output."""
-
-    def __init__(self, weight: Int8Weight, bias: Tensor | None) -> None:
-        self._codes = weight.codes.contiguous()
-        self._scale = weight.scale.to(torch.bfloat16)
-        self._bias = bias
-
-    def __call__(self, x: Tensor) -> Tensor:
-        product: Tensor = torch.ops.aten._weight_int8pack_mm(
-            x.to(torch.bfloat16).contiguous(), self._codes, self._scale
-        ).to(x.dtype)
         return product if self._bias is None else product + self._bias

@@ -8,7 +8,6 @@ from typing import Any, Final
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 from transformers import PretrainedConfig
 
 from mindserve_engine.native.device.base import AttentionSpec, Device, DeviceBatch, LayerCache, Linear
@@ -16,7 +15,7 @@ from mindserve_engine.native.lora.linear import AdapterBank
 from mindserve_engine.native.models.base import CacheShape
 from mindserve_engine.native.models.head import RefinedHead
 from mindserve_engine.native.models.rope import RotaryTable
-from mindserve_engine.native.weights.quantised import Int4Weight, LinearWeight, concatenate
+from mindserve_engine.native.weights.quantised import LinearWeight, concatenate, rows_of
 from mindserve_engine.native.weights.source import WeightSource
 
 _FAMILIES: Final = frozenset({"llama", "mistral", "qwen2", "qwen3"})
@@ -122,7 +121,7 @@ class Decoder:
     def logits(self, batch: DeviceBatch, caches: list[LayerCache]) -> Tensor:
         self._active.rows = batch.adapter_rows
         factors = self._device.rotary_factors(*self._rotary.at(batch.positions))
-        residual = functional.embedding(batch.token_ids, self._embedding).to(self.dtype)
+        residual = rows_of(self._embedding, batch.token_ids).to(self.dtype)
         first = self._layers[0]
         normed = self._device.norm(residual, first.input_norm, self._shape.eps)
         for number, layer in enumerate(self._layers):
@@ -165,18 +164,14 @@ class _Loader:
         self._device = device
         self._dtype = dtype
 
-    def embedding(self) -> Tensor:
-        return self._source.tensor("model.embed_tokens.weight", (self._shape.vocab_size, self._shape.hidden))
+    def embedding(self) -> LinearWeight:
+        return self._source.linear("model.embed_tokens.weight", (self._shape.vocab_size, self._shape.hidden))
 
-    def head(self, embedding: Tensor, *, tied: bool) -> Linear:
+    def head(self, embedding: LinearWeight, *, tied: bool) -> Linear:
         matrix = (self._shape.vocab_size, self._shape.hidden)
-        if tied:
-            weight = self._source.linear("model.embed_tokens.weight", matrix, wide=embedding)
-        else:
-            weight = self._source.linear("lm_head.weight", matrix)
+        weight = embedding if tied else self._source.linear("lm_head.weight", matrix)
         product = self._device.linear(weight, None, self._dtype)
-        # float32 arithmetic leaves out what only 4-bit kernels lose
-        is_exact = self._dtype == torch.float32 and not isinstance(weight, Int4Weight)
+        is_exact = self._dtype == torch.float32 and isinstance(weight, Tensor)
         return product if is_exact else RefinedHead(product, weight)
 
     def norm(self, name: str) -> Tensor:

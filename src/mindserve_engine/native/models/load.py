@@ -14,7 +14,7 @@ from mindserve_engine.native.lora.linear import AdapterBank
 from mindserve_engine.native.models.base import Model
 from mindserve_engine.native.models.decoder import Decoder, is_lean
 from mindserve_engine.native.models.facts import ModelFacts
-from mindserve_engine.native.weights.gguf_source import GgufSource
+from mindserve_engine.native.weights.gguf_source import GgufSource, keeps_four_bits
 from mindserve_engine.native.weights.safetensors_source import SafetensorsSource
 from mindserve_engine.native.weights.source import DTYPES, WeightSource
 from mindserve_engine.options import EngineOptions
@@ -36,7 +36,9 @@ def load_model(
         raise EngineError(f"{facts.path}: dtype int4 is not available for architecture '{facts.config.model_type}'")
     held = DTYPES.get(options.dtype, torch.bfloat16)
     # transformers' models know one type only: whoever named it gets it, to the byte of memory
-    dtype = held if options.dtype in DTYPES and not is_lean(facts.config) else device.compute_dtype(held)
+    quantised = facts.gguf is not None and keeps_four_bits(facts.gguf, options.dtype) and is_lean(facts.config)
+    own_type = options.dtype in DTYPES and not is_lean(facts.config)
+    dtype = held if own_type else device.compute_dtype(held, quantised=quantised)
     adapters = AdapterBank(
         [read_adapter(name, path) for name, path in options.adapters.items()], dtype=dtype, device=device.torch_device
     )

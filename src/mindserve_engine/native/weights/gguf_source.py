@@ -12,7 +12,7 @@ from gguf import GGMLQuantizationType as Kind
 from torch import Tensor
 
 from mindserve_engine.interface import EngineError
-from mindserve_engine.native.weights.quantised import INT4_GROUP, Int4Weight, Int8Weight, LinearWeight
+from mindserve_engine.native.weights.quantised import GROUP, Int4Weight, Int8Weight, LinearWeight
 from mindserve_engine.native.weights.source import DTYPES, missing, require_shape
 
 _FLOATING: Final = (Kind.F32, Kind.F16, Kind.BF16)
@@ -49,12 +49,13 @@ class GgufSource:
     def tensor(self, name: str, shape: tuple[int, ...], dtype: torch.dtype | None = None) -> Tensor:
         return self._dequantised(name, shape).to(dtype or self._dtype)
 
-    def linear(self, name: str, shape: tuple[int, int], wide: Tensor | None = None) -> LinearWeight:
-        tensor = self._entry(name)
-        if not self._int4 or tensor.tensor_type not in _FOUR_BITS:
-            wide = self.tensor(name, shape) if wide is None else wide
-            return Int8Weight.quantise(wide) if self._int4 and tensor.tensor_type not in _FLOATING else wide
-        weight = unpack_four_bits(tensor)
+    def linear(self, name: str, shape: tuple[int, int]) -> LinearWeight:
+        kind = self._entry(name).tensor_type
+        if not self._int4 or kind in _FLOATING or shape[1] % GROUP:
+            return self.tensor(name, shape)
+        if kind not in (*_FOUR_BITS, Kind.Q8_0):
+            return Int8Weight.quantise(self._dequantised(name, shape))
+        weight = unpack_eight_bits(self._entry(name)) if kind == Kind.Q8_0 else unpack_four_bits(self._entry(name))
         require_shape(name, weight.shape, shape)
         order = self._row_order(name, shape[0])
         return weight if order is None else weight.take_rows(order)
@@ -107,9 +108,9 @@ def unpack_four_bits(tensor: gguf.ReaderTensor) -> Int4Weight:
         codes, scale, minimum = _superblocks(tensor.data.reshape(num_rows * (num_columns // _SUPERBLOCK), -1))
     else:
         codes, scale, minimum = _blocks(
-            tensor.data.reshape(num_rows * (num_columns // INT4_GROUP), -1), tensor.tensor_type
+            tensor.data.reshape(num_rows * (num_columns // GROUP), -1), tensor.tensor_type
         )
-    groups = (num_rows, num_columns // INT4_GROUP)
+    groups = (num_rows, num_columns // GROUP)
     return Int4Weight(
         torch.from_numpy(codes.reshape(num_rows, num_columns)),
         torch.from_numpy(scale.reshape(groups)),
@@ -117,11 +118,21 @@ def unpack_four_bits(tensor: gguf.ReaderTensor) -> Int4Weight:
     )
 
 
+def unpack_eight_bits(tensor: gguf.ReaderTensor) -> Int8Weight:
+    """Q8_0: scale, 32 codes."""
+    num_rows, num_columns = int(tensor.shape[1]), int(tensor.shape[0])
+    blocks = tensor.data.reshape(num_rows * (num_columns // GROUP), -1)
+    return Int8Weight(
+        torch.from_numpy(np.ascontiguousarray(blocks[:, 2:]).view(np.int8).reshape(num_rows, num_columns)),
+        torch.from_numpy(_halves(blocks[:, 0:2]).reshape(num_rows, num_columns // GROUP)),
+    )
+
+
 def _blocks(blocks: np.ndarray, kind: Kind) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Q4_0: scale, 16 bytes. Q4_1: scale, minimum, 16 bytes. Low nibbles hold the first 16 weights."""
     scale = _halves(blocks[:, 0:2])
     minimum = -8 * scale if kind == Kind.Q4_0 else _halves(blocks[:, 2:4])
-    packed = blocks[:, -INT4_GROUP // 2 :]
+    packed = blocks[:, -GROUP // 2 :]
     return np.concatenate([packed & 15, packed >> 4], axis=1), scale, minimum
 
 
@@ -130,7 +141,7 @@ def _superblocks(blocks: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray
     scales, minima = gguf.quants.Q4_K.get_scale_min(np.ascontiguousarray(blocks[:, 4:16]))
     scale = _halves(blocks[:, 0:2])[:, None] * scales.astype(np.float32)
     minimum = -_halves(blocks[:, 2:4])[:, None] * minima.astype(np.float32)
-    packed = blocks[:, 16:].reshape(-1, 4, 1, INT4_GROUP)
+    packed = blocks[:, 16:].reshape(-1, 4, 1, GROUP)
     return np.concatenate([packed & 15, packed >> 4], axis=2).reshape(len(blocks), -1), scale, minimum
 
 

@@ -8,8 +8,9 @@ from typing import Final
 import torch
 from torch import Tensor
 
-INT4_GROUP: Final = 32
-"""Inputs that share one scale and one minimum."""
+GROUP: Final = 32
+"""Inputs that share one scale (and one minimum)."""
+_MOST_INT8: Final = 127
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +30,7 @@ class Int4Weight:
 
     def dequantise(self) -> Tensor:
         """[n, k] float32, exact."""
-        groups = self.codes.view(self.codes.shape[0], -1, INT4_GROUP).to(torch.float32)
+        groups = self.codes.view(self.codes.shape[0], -1, GROUP).to(torch.float32)
         return torch.addcmul(self.minimum[..., None], groups, self.scale[..., None]).view(self.shape)
 
     def take_rows(self, rows: Tensor) -> Int4Weight:
@@ -38,26 +39,34 @@ class Int4Weight:
 
 @dataclass(frozen=True, slots=True)
 class Int8Weight:
-    """8 bits a weight with one scale per row, beside the wide weight it was made from."""
+    """8 bits a weight: ``value = code * scale`` with one scale per 32 inputs of a row."""
 
     codes: Tensor
-    """[n, k] int8."""
+    """[n, k] int8, -127..127."""
     scale: Tensor
-    """[n] float32."""
-    wide: Tensor
-    """[n, k] what the file says, for batches where 8 bits do not pay."""
+    """[n, k / 32] float32, numbers that float16 can hold."""
 
     @property
     def shape(self) -> tuple[int, int]:
         return self.codes.shape[0], self.codes.shape[1]
 
+    def dequantise(self) -> Tensor:
+        """[n, k] float32, exact."""
+        groups = self.codes.view(self.codes.shape[0], -1, GROUP).to(torch.float32)
+        return (groups * self.scale[..., None]).view(self.shape)
+
+    def take_rows(self, rows: Tensor) -> Int8Weight:
+        return Int8Weight(self.codes[rows], self.scale[rows])
+
     @classmethod
     def quantise(cls, weight: Tensor) -> Int8Weight:
-        """Symmetric, per row, to the nearest."""
-        wide = weight.to(torch.float32)
-        scale = (wide.abs().amax(dim=1) / 127).clamp_min(torch.finfo(torch.float32).tiny)
-        codes = (wide / scale[:, None]).round_().clamp_(-127, 127).to(torch.int8)
-        return cls(codes, scale, weight)
+        """Symmetric, to the nearest. Weights that were 8 bits in groups of 32 with a float16 scale come out as they
+        were if a code of each group was 127 or -127, as it is in GGML's."""
+        groups = weight.to(torch.float32).view(weight.shape[0], -1, GROUP)
+        scale = (groups.abs().amax(dim=-1) / _MOST_INT8).to(torch.float16).to(torch.float32)
+        divisor = torch.where(scale == 0, 1, scale)[..., None]
+        codes = (groups / divisor).round_().clamp_(-_MOST_INT8, _MOST_INT8).to(torch.int8)
+        return cls(codes.view(weight.shape), scale)
 
 
 LinearWeight = Tensor | Int4Weight | Int8Weight
@@ -65,16 +74,12 @@ LinearWeight = Tensor | Int4Weight | Int8Weight
 
 def widen(weight: LinearWeight) -> Tensor:
     """The weight as a plain tensor [n, k]."""
-    if isinstance(weight, Int4Weight):
-        return weight.dequantise()
-    return weight.wide if isinstance(weight, Int8Weight) else weight
+    return weight if isinstance(weight, Tensor) else weight.dequantise()
 
 
 def rows_of(weight: LinearWeight, rows: Tensor) -> Tensor:
     """[R, k] float32: the named rows as exactly as the weight is known."""
-    if isinstance(weight, Int4Weight):
-        return weight.take_rows(rows).dequantise()
-    return (weight.wide if isinstance(weight, Int8Weight) else weight)[rows].float()
+    return weight[rows].float() if isinstance(weight, Tensor) else weight.take_rows(rows).dequantise()
 
 
 def concatenate(weights: list[LinearWeight]) -> LinearWeight:
@@ -88,5 +93,7 @@ def concatenate(weights: list[LinearWeight]) -> LinearWeight:
             torch.cat([weight.scale for weight in int4]),
             torch.cat([weight.minimum for weight in int4]),
         )
-    wide = torch.cat([widen(weight) for weight in weights])
-    return wide if all(isinstance(weight, Tensor) for weight in weights) else Int8Weight.quantise(wide)
+    if all(isinstance(weight, Tensor) for weight in weights):
+        return torch.cat([widen(weight) for weight in weights])
+    int8 = [weight if isinstance(weight, Int8Weight) else Int8Weight.quantise(widen(weight)) for weight in weights]
+    return Int8Weight(torch.cat([weight.codes for weight in int8]), torch.cat([weight.scale for weight in int8]))

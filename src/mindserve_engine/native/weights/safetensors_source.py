@@ -48,8 +48,8 @@ class SafetensorsSource:
         require_shape(name, tuple(tensor.shape), shape)
         return tensor.to(dtype or self._dtype, copy=True)  # what is mapped from the file would go with the file
 
-    def linear(self, name: str, shape: tuple[int, int], wide: Tensor | None = None) -> Tensor:
-        return self.tensor(name, shape) if wide is None else wide
+    def linear(self, name: str, shape: tuple[int, int]) -> Tensor:
+        return self.tensor(name, shape)
 
 
 def _open(path: Path) -> _Handle:

@@ -26,10 +26,9 @@ class WeightSource(Protocol):
         """The tensor in ``dtype``, or in the type weights are held in. Raises ``EngineError`` when it is missing or has
         another shape."""
 
-    def linear(self, name: str, shape: tuple[int, int], wide: Tensor | None = None) -> LinearWeight:
-        """The matrix of a linear layer [out, in], quantised where the file has it so and the dtype asked for allows.
-
-        ``wide`` is what ``tensor`` gave for the same name, if it is at hand: it is not read again, nor kept twice."""
+    def linear(self, name: str, shape: tuple[int, int]) -> LinearWeight:
+        """The matrix of a linear layer [out, in] or of the embedding [vocabulary, hidden], quantised where the file has
+        it so and the dtype asked for allows."""
 
 
 def missing(name: str, place: object) -> EngineError:

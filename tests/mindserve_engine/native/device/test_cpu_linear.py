@@ -12,6 +12,7 @@ from mindserve_engine.native.device.cpu_linear import BatchSizeLinear, HalfLinea
 from mindserve_engine.native.weights.quantised import Int4Weight, Int8Weight, LinearWeight, widen
 
 ROWS = [1, 2, 4, 5, 8, 9, 12, 13, 32, 33, 49]
+DTYPES_HELD = (torch.bfloat16, torch.float16, torch.float32)
 DTYPES = pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
 
 
@@ -98,9 +99,13 @@ def test_the_machine_is_asked(monkeypatch: pytest.MonkeyPatch, *, has_it: bool) 
     monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: has_it)
     monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_fp16_supported", lambda: not has_it)
     device = a_device()
-    assert device.compute_dtype(torch.bfloat16) == (torch.bfloat16 if has_it else torch.float32)
-    assert device.compute_dtype(torch.float16) == (torch.float32 if has_it else torch.float16)
-    assert device.compute_dtype(torch.float32) == torch.float32
+    for quantised in (True, False):
+        types = {held: device.compute_dtype(held, quantised=quantised) for held in DTYPES_HELD}
+        assert types == {
+            torch.bfloat16: torch.bfloat16 if has_it else torch.float32,
+            torch.float16: torch.float32 if has_it else torch.float16,
+            torch.float32: torch.float32,
+        }
 
 
 @pytest.mark.usefixtures("_fbgemm")

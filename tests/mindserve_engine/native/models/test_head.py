@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from mindserve_engine.native.models.head import RefinedHead
-from mindserve_engine.native.weights.quantised import Int8Weight, LinearWeight
+from mindserve_engine.native.weights.quantised import Int8Weight, LinearWeight, widen
 
 HIDDEN, VOCABULARY = 64, 300
 
@@ -43,15 +43,12 @@ def test_any_vocabulary_and_no_rows(num_tokens: int) -> None:
     assert head(torch.randn(2, HIDDEN)).shape == (2, num_tokens)
 
 
-def test_eight_bit_weights_are_refined_by_the_wide_ones() -> None:
+def test_eight_bit_weights_are_refined_by_what_they_stand_for() -> None:
     torch.manual_seed(1)
-    wide = torch.randn(VOCABULARY, HIDDEN)
-    weight: LinearWeight = Int8Weight.quantise(wide)
-    assert isinstance(weight, Int8Weight)
+    weight: LinearWeight = Int8Weight.quantise(torch.randn(VOCABULARY, HIDDEN))
     x = torch.randn(5, HIDDEN)
-    product = weight.codes.float() * weight.scale[:, None]
-    logits = RefinedHead(lambda rows: rows @ product.T, weight)(x)
-    exact = x @ wide.T
+    logits = RefinedHead(lambda rows: rows.bfloat16() @ widen(weight).bfloat16().T, weight)(x)
+    exact = x @ widen(weight).T
     best = exact.topk(4).indices
     torch.testing.assert_close(logits.gather(1, best), exact.gather(1, best))
 

@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 
 from mindserve_engine.interface import EngineError
 from mindserve_engine.native.weights.gguf_file import open_gguf
-from mindserve_engine.native.weights.gguf_source import GgufSource, unpack_four_bits
+from mindserve_engine.native.weights.gguf_source import GgufSource, unpack_eight_bits, unpack_four_bits
 from mindserve_engine.native.weights.quantised import Int4Weight, Int8Weight, widen
 from tests import tiny_gguf
 
@@ -43,6 +43,13 @@ def test_unpacked_blocks_are_what_the_gguf_library_dequantises(kind: Kind) -> No
     tensor = SimpleNamespace(data=data, tensor_type=kind, shape=np.array([512, 6]))
     expected = torch.from_numpy(gguf.dequantize(data, kind))
     torch.testing.assert_close(unpack_four_bits(tensor).dequantise(), expected, rtol=1e-5, atol=1e-4)
+
+
+def test_eight_bit_blocks_are_what_the_gguf_library_dequantises() -> None:
+    data = tiny_gguf.random_blocks(Kind.Q8_0, num_rows=6, num_columns=512)
+    tensor = SimpleNamespace(data=data, tensor_type=Kind.Q8_0, shape=np.array([512, 6]))
+    expected = torch.from_numpy(gguf.dequantize(data, Kind.Q8_0))
+    assert torch.equal(unpack_eight_bits(tensor).dequantise(), expected)
 
 
 def test_auto_keeps_four_bits(q4_1: Path) -> None:

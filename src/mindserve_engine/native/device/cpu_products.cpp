@@ -1,0 +1,263 @@
+// Products of activations with 4-bit and 8-bit weights, in whole numbers.
+//
+// A row of activations is rounded to 8 bits with one scale per 32 inputs, as the weights have theirs. Products and sums of
+// 32 inputs are exact in integers; those of the groups are added as floats in the order of the inputs. So an output
+// depends on its own row alone, never on its neighbours in the batch.
+//
+// Weights lie in panels: the outputs of one panel side by side, group after group, so that a product reads memory once
+// and in order. One group of a panel:
+//   4 bits: 16 outputs. 16 scales, 16 minima (float16), then for each 4 inputs 32 bytes: output o in the low halves
+//           of bytes 4 o .. 4 o + 3, output 8 + o in the high halves.
+//   8 bits: 8 outputs. 8 scales (float16), then for each 4 inputs 32 bytes, output o in bytes 4 o .. 4 o + 3.
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+#include "cpu_numbers.h"
+
+#if defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
+#include <immintrin.h>
+
+namespace {
+
+constexpr int64_t kGroup = 32;            // inputs that share a scale
+constexpr int kQuads = kGroup / 4;        // 4 inputs of 8 outputs fill a register
+constexpr int64_t kRowBytes = 128 << 10;  // of rounded activations that are worked on together: they stay in the cache
+constexpr int64_t kParallelWork = 1 << 15;  // weights times rows: below, waking the threads costs more than the work
+
+inline __m256i bytes(const uint8_t* from) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)); }
+inline __m256 halves(const uint8_t* from) {
+    return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
+}
+inline __m256i repeated(const int8_t* four_codes) {
+    int32_t four;
+    std::memcpy(&four, four_codes, sizeof four);
+    return _mm256_set1_epi32(four);
+}
+
+// Keeps the compiler from adding a whole group's products up in another order, for which it has not registers enough.
+inline __m256i in_order(__m256i sum) {
+    asm("" : "+x"(sum));
+    return sum;
+}
+
+// Rows of activations as whole numbers: value = code * scale; sums are those of a group's values.
+struct Rounded {
+    int64_t inputs;
+    const int8_t* codes;  // [rows, inputs]
+    const float* scales;  // [rows, inputs / 32]
+    const float* sums;    // [rows, inputs / 32]
+    int64_t groups() const { return inputs / kGroup; }
+    Rounded from(int64_t row) const {
+        return {inputs, codes + row * inputs, scales + row * groups(), sums + row * groups()};
+    }
+};
+
+// Eight floats to the nearest whole numbers, ties to even.
+inline __m256i whole(const float* values, __m256 factor) {
+    return _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(values), factor));
+}
+
+template <class T>
+void round_row(const T* x, int64_t groups, int8_t* codes, float* scales, float* sums) {
+    for (int64_t g = 0; g < groups; ++g) {
+        float values[kGroup], top = 0, nothing = 0;
+#pragma omp simd reduction(max : top) reduction(+ : nothing)
+        for (int i = 0; i < kGroup; ++i) {
+            const float value = load(x[g * kGroup + i]), size = std::fabs(value);
+            values[i] = value;
+            top = size > top ? size : top;
+            nothing += value * 0;  // NaN where a value is none or infinite: it must not get lost in a whole number
+        }
+        const float scale = top / 127 + nothing;
+        const __m256 inverse = _mm256_set1_ps(top > 0 ? 127 / top : 0);
+        const __m256i first = whole(values, inverse), second = whole(values + 8, inverse),
+                      third = whole(values + 16, inverse), fourth = whole(values + 24, inverse);
+        const __m256i sum = _mm256_add_epi32(_mm256_add_epi32(first, second), _mm256_add_epi32(third, fourth));
+        // packing works within halves of a register: the order of fours is put right afterwards
+        const __m256i packed = _mm256_packs_epi16(_mm256_packs_epi32(first, second), _mm256_packs_epi32(third, fourth));
+        const __m256i ordered = _mm256_permutevar8x32_epi32(packed, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+        _mm256_storeu_si256(reinterpret_cast<__m256i*>(codes + g * kGroup), ordered);
+        int32_t eight[8], total = 0;
+        _mm256_storeu_si256(reinterpret_cast<__m256i*>(eight), sum);
+        for (int i = 0; i < 8; ++i) total += eight[i];
+        scales[g] = scale;
+        sums[g] = scale * static_cast<float>(total);
+    }
+}
+
+struct FourBits {
+    static constexpr int kOutputs = 16;
+    static constexpr int64_t kBlock = 4 * kOutputs + 32 * kQuads;
+
+    // Sums of up to 16 products of 15 * 127 at most fit 16 bits.
+    template <int kRows>
+    static void tile(const uint8_t* block, const Rounded& x, float* out) {
+        const __m256i low = _mm256_set1_epi8(15), ones = _mm256_set1_epi16(1);
+        const int64_t groups = x.groups();
+        __m256 total[kRows][2];
+        for (int r = 0; r < kRows; ++r) total[r][0] = total[r][1] = _mm256_setzero_ps();
+        for (int64_t g = 0; g < groups; ++g, block += kBlock) {
+            __m256i sums[kRows][2];
+            for (int r = 0; r < kRows; ++r) sums[r][0] = sums[r][1] = _mm256_setzero_si256();
+#pragma GCC unroll 8
+            for (int q = 0; q < kQuads; ++q) {
+                const __m256i both = bytes(block + 64 + 32 * q);
+                const __m256i first = _mm256_and_si256(both, low);
+                const __m256i second = _mm256_and_si256(_mm256_srli_epi16(both, 4), low);
+#pragma GCC unroll 4
+                for (int r = 0; r < kRows; ++r) {
+                    const __m256i code = repeated(x.codes + r * x.inputs + g * kGroup + 4 * q);
+                    sums[r][0] = in_order(_mm256_add_epi16(sums[r][0], _mm256_maddubs_epi16(first, code)));
+                    sums[r][1] = in_order(_mm256_add_epi16(sums[r][1], _mm256_maddubs_epi16(second, code)));
+                }
+            }
+            const __m256 scale[2] = {halves(block), halves(block + 16)};
+            const __m256 minimum[2] = {halves(block + 32), halves(block + 48)};
+#pragma GCC unroll 4
+            for (int r = 0; r < kRows; ++r) {
+                const __m256 factor = _mm256_set1_ps(x.scales[r * groups + g]);
+                const __m256 sum = _mm256_set1_ps(x.sums[r * groups + g]);
+                for (int half = 0; half < 2; ++half) {
+                    const __m256 dot = _mm256_cvtepi32_ps(_mm256_madd_epi16(sums[r][half], ones));
+                    total[r][half] = _mm256_fmadd_ps(dot, _mm256_mul_ps(scale[half], factor), total[r][half]);
+                    total[r][half] = _mm256_fmadd_ps(minimum[half], sum, total[r][half]);
+                }
+            }
+        }
+        for (int r = 0; r < kRows; ++r)
+            for (int half = 0; half < 2; ++half) _mm256_storeu_ps(out + r * kOutputs + 8 * half, total[r][half]);
+    }
+};
+
+struct EightBits {
+    static constexpr int kOutputs = 8;
+    static constexpr int64_t kBlock = 2 * kOutputs + 32 * kQuads;
+
+    // The product wants one side without sign: the weight's sign goes over to the activation. 2 * 127 * 127 fits 16 bits.
+    template <int kRows>
+    static void tile(const uint8_t* block, const Rounded& x, float* out) {
+        const __m256i ones = _mm256_set1_epi16(1);
+        const int64_t groups = x.groups();
+        __m256 total[kRows];
+        for (int r = 0; r < kRows; ++r) total[r] = _mm256_setzero_ps();
+        for (int64_t g = 0; g < groups; ++g, block += kBlock) {
+            __m256i sums[kRows];
+            for (int r = 0; r < kRows; ++r) sums[r] = _mm256_setzero_si256();
+#pragma GCC unroll 8
+            for (int q = 0; q < kQuads; ++q) {
+                const __m256i weight = bytes(block + 16 + 32 * q), size = _mm256_abs_epi8(weight);
+#pragma GCC unroll 4
+                for (int r = 0; r < kRows; ++r) {
+                    const __m256i code = repeated(x.codes + r * x.inputs + g * kGroup + 4 * q);
+                    const __m256i pairs = _mm256_maddubs_epi16(size, _mm256_sign_epi8(code, weight));
+                    sums[r] = in_order(_mm256_add_epi32(sums[r], _mm256_madd_epi16(pairs, ones)));
+                }
+            }
+            const __m256 scale = halves(block);
+#pragma GCC unroll 4
+            for (int r = 0; r < kRows; ++r) {
+                const __m256 factor = _mm256_mul_ps(scale, _mm256_set1_ps(x.scales[r * groups + g]));
+                total[r] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sums[r]), factor, total[r]);
+            }
+        }
+        for (int r = 0; r < kRows; ++r) _mm256_storeu_ps(out + r * kOutputs, total[r]);
+    }
+};
+
+template <class T>
+struct Output {
+    T* out;             // [rows, outputs]
+    int64_t outputs;
+    const float* bias;  // [outputs] or null
+};
+
+// `count` outputs of one row from output number `first` on.
+template <class T>
+inline void put(const Output<T>& to, int64_t row, int64_t first, const float* values, int count) {
+    T* place = to.out + row * to.outputs + first;
+    if (to.bias == nullptr)
+        for (int o = 0; o < count; ++o) store(place + o, values[o]);
+    else
+        for (int o = 0; o < count; ++o) store(place + o, values[o] + to.bias[first + o]);
+}
+
+// Rows of one panel whose first output is number `first`.
+template <class Bits, class T, int kRows>
+void panel_rows(const uint8_t* panel, const Rounded& x, int64_t row, int64_t first, const Output<T>& to) {
+    constexpr int kOutputs = Bits::kOutputs;
+    float tile[kRows * kOutputs];
+    Bits::template tile<kRows>(panel, x.from(row), tile);
+    const int64_t left = to.outputs - first;
+    for (int r = 0; r < kRows; ++r)
+        if (left >= kOutputs) put(to, row + r, first, tile + r * kOutputs, kOutputs);
+        else put(to, row + r, first, tile + r * kOutputs, static_cast<int>(left));
+}
+
+template <class Bits, class T>
+void panel_product(const uint8_t* panel, const Rounded& x, int64_t begin, int64_t end, int64_t first,
+                   const Output<T>& to) {
+    int64_t row = begin;
+    for (; row + 4 <= end; row += 4) panel_rows<Bits, T, 4>(panel, x, row, first, to);
+    switch (end - row) {
+        case 3: panel_rows<Bits, T, 3>(panel, x, row, first, to); break;
+        case 2: panel_rows<Bits, T, 2>(panel, x, row, first, to); break;
+        case 1: panel_rows<Bits, T, 1>(panel, x, row, first, to); break;
+        default: break;
+    }
+}
+
+template <class Bits, class T>
+void product(const T* x, int64_t stride, int64_t rows, int64_t inputs, const uint8_t* panels, const Output<T>& to) {
+    // Of the thread that asks; it grows to the largest step's size once.
+    static thread_local std::vector<int8_t> codes;
+    static thread_local std::vector<float> factors;
+    const int64_t groups = inputs / kGroup, num_panels = (to.outputs + Bits::kOutputs - 1) / Bits::kOutputs;
+    if (static_cast<int64_t>(codes.size()) < rows * inputs) codes.resize(rows * inputs);
+    if (static_cast<int64_t>(factors.size()) < 2 * rows * groups) factors.resize(2 * rows * groups);
+    int8_t* all_codes = codes.data();
+    float *scales = factors.data(), *sums = scales + rows * groups;
+    const Rounded rounded{inputs, all_codes, scales, sums};
+    const int64_t together = std::max<int64_t>(4, kRowBytes / inputs / 4 * 4), parts = (rows + together - 1) / together;
+#pragma omp parallel if (rows * inputs * to.outputs >= kParallelWork)
+    {
+#pragma omp for schedule(static)
+        for (int64_t row = 0; row < rows; ++row)
+            round_row(x + row * stride, groups, all_codes + row * inputs, scales + row * groups, sums + row * groups);
+#pragma omp for schedule(static) collapse(2)
+        for (int64_t part = 0; part < parts; ++part)
+            for (int64_t panel = 0; panel < num_panels; ++panel)
+                panel_product<Bits, T>(panels + panel * groups * Bits::kBlock, rounded, part * together,
+                                       std::min(rows, (part + 1) * together), panel * Bits::kOutputs, to);
+    }
+}
+
+}  // namespace
+
+extern "C" {
+
+int mindserve_has_products() { return 1; }
+
+// x [rows, inputs] with `stride` numbers from row to row, inputs a multiple of 32; out [rows, outputs], without gaps.
+int mindserve_product(int type, int bits, const void* x, int64_t stride, int64_t rows, int64_t inputs,
+                      const uint8_t* panels, int64_t outputs, const float* bias, void* out) {
+    if (bits == 4) {
+        FOR_TYPE(type, (product<FourBits, T>(IN(x), stride, rows, inputs, panels, {OUT(out), outputs, bias})))
+    }
+    FOR_TYPE(type, (product<EightBits, T>(IN(x), stride, rows, inputs, panels, {OUT(out), outputs, bias})))
+}
+}
+
+#else
+
+extern "C" {
+
+int mindserve_has_products() { return 0; }
+int mindserve_product(int, int, const void*, int64_t, int64_t, int64_t, const uint8_t*, int64_t, const float*, void*) {
+    return 1;
+}
+}
+
+#endif

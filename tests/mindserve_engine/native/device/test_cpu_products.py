@@ -1,0 +1,105 @@
+"""Products with quantised weights in whole numbers, against float64 with the same rounding written out."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from mindserve_engine.native.device.cpu_compiled import CompiledCpuDevice, PanelLinear
+from mindserve_engine.native.weights.quantised import GROUP, Int4Weight, Int8Weight
+from tests.mindserve_engine.native.device.devices import make_device
+
+EACH_TYPE = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+SHAPES = pytest.mark.parametrize(("outputs", "inputs"), [(48, 64), (50, 96), (3, 32), (576, 1536)])
+BITS = pytest.mark.parametrize("bits", [4, 8])
+
+
+@pytest.fixture(scope="module")
+def device() -> CompiledCpuDevice:
+    made = make_device("compiled")
+    assert isinstance(made, CompiledCpuDevice)
+    if not made.has_products:
+        pytest.skip("this processor has no AVX2")
+    return made
+
+
+def a_weight(bits: int, outputs: int, inputs: int) -> Int4Weight | Int8Weight:
+    generator = torch.Generator().manual_seed(outputs)
+    scale = torch.rand(outputs, inputs // GROUP, generator=generator).half().float()
+    if bits == 8:
+        codes = torch.randint(-128, 128, (outputs, inputs), generator=generator)
+        return Int8Weight(codes.to(torch.int8), scale)
+    minimum = (torch.randn(scale.shape, generator=generator) * 8).half().float()
+    return Int4Weight(torch.randint(0, 16, (outputs, inputs), generator=generator).to(torch.uint8), scale, minimum)
+
+
+def rounded(x: Tensor) -> Tensor:
+    """What 8 bits with one scale per 32 numbers leave of ``x``."""
+    groups = x.float().unflatten(1, (-1, GROUP))
+    top = groups.abs().amax(dim=-1, keepdim=True)
+    inverse = torch.full_like(top, 127) / top  # `127 / top` would be a reciprocal, rounded, times 127
+    return ((groups * inverse).round() * (top / 127)).view(x.shape)
+
+
+@SHAPES
+@BITS
+@EACH_TYPE
+@pytest.mark.parametrize("num_rows", [0, 1, 2, 3, 4, 7, 300])
+def test_the_product_is_that_of_the_rounded_activations(
+    device: CompiledCpuDevice, bits: int, outputs: int, inputs: int, num_rows: int, dtype: torch.dtype
+) -> None:
+    weight, bias = a_weight(bits, outputs, inputs), torch.randn(outputs)
+    linear = device.linear(weight, bias, dtype)
+    assert isinstance(linear, PanelLinear)
+    x = torch.randn(num_rows, inputs).to(dtype)
+    actual = linear(x)
+    expected = rounded(x).double() @ weight.dequantise().double().T + bias.double()
+    assert actual.dtype == dtype
+    assert actual.shape == (num_rows, outputs)
+    error = {torch.float32: 2e-5, torch.bfloat16: 4.1e-3, torch.float16: 5.1e-4}[dtype]
+    largest = float(expected.abs().max()) if num_rows else 0
+    torch.testing.assert_close(actual.double(), expected, rtol=error, atol=error * largest * 0.1)
+
+
+@BITS
+def test_a_row_is_the_same_to_the_bit_in_any_company(device: CompiledCpuDevice, bits: int) -> None:
+    linear = device.linear(a_weight(bits, 200, 576), None, torch.float32)
+    x = torch.randn(700, 576)
+    together = linear(x)
+    for row in (0, 1, 2, 3, 350, 699):
+        assert torch.equal(linear(x[row : row + 1])[0], together[row])
+
+
+@BITS
+def test_rows_of_a_wider_matrix(device: CompiledCpuDevice, bits: int) -> None:
+    linear = device.linear(a_weight(bits, 48, 64), None, torch.float32)
+    wide = torch.randn(9, 200)
+    assert torch.equal(linear(wide[:, 100:164]), linear(wide[:, 100:164].contiguous()))
+    assert torch.equal(linear(wide.T[:64].T), linear(wide[:, :64].contiguous()))
+
+
+@BITS
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
+def test_what_is_no_number_stays_none(device: CompiledCpuDevice, bits: int, bad: float) -> None:
+    """A broken model must be seen to be broken; a neighbour's row must not suffer."""
+    x = torch.randn(3, 64)
+    x[1, 40] = bad
+    out = device.linear(a_weight(bits, 48, 64), None, torch.float32)(x)
+    assert not out[1].isfinite().any()
+    assert out[[0, 2]].isfinite().all()
+
+
+@BITS
+def test_zeros(device: CompiledCpuDevice, bits: int) -> None:
+    assert not device.linear(a_weight(bits, 48, 64), None, torch.float32)(torch.zeros(2, 64)).any()
+
+
+def test_scales_beyond_float16_are_left_to_torch(device: CompiledCpuDevice) -> None:
+    weight = a_weight(4, 48, 64)
+    weight.scale[3, 1] = 1e5
+    assert not isinstance(device.linear(weight, None, torch.float32), PanelLinear)
+
+
+def test_quantised_models_compute_in_float32(device: CompiledCpuDevice) -> None:
+    assert device.compute_dtype(torch.bfloat16, quantised=True) == torch.float32
