@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import psutil
@@ -85,10 +86,10 @@ class CpuDevice:
             plan=self._plan(batch),
         )
 
-    def _plan(self, batch: StepBatch) -> CpuPlan:
+    def _plan(self, batch: StepBatch) -> Any:
         return plan_step(batch, self._block_size)
 
-    def compute_dtype(self, held: torch.dtype, *, quantised: bool) -> torch.dtype:  # noqa: ARG002 - not of torch's kernels
+    def compute_dtype(self, held: torch.dtype, *, quantised: bool) -> torch.dtype:
         return held if has_arithmetic(held) else torch.float32
 
     def linear(self, weight: LinearWeight, bias: Tensor | None, dtype: torch.dtype) -> Linear:

@@ -1,4 +1,4 @@
-"""The C++ files beside this one as a library for just this machine: compiled at the first start, then taken from the cache.
+"""The C++ files beside this one as a library for just this machine: compiled at the first start, then cached.
 
 It needs a C++ compiler: the one named by ``CXX``, else ``c++``, ``g++`` or ``clang++``; ``CXX=`` (empty) means none.
 Where there is none or it fails, the device does without."""
@@ -20,7 +20,7 @@ from typing import Final
 from mindserve_engine.user_cache import cache_folder
 
 _FOLDER: Final = Path(__file__).parent
-_SOURCES: Final = tuple(_FOLDER / name for name in ("cpu_kernels.cpp", "cpu_products.cpp"))
+_SOURCES: Final = tuple(_FOLDER / name for name in ("cpu_attention.cpp", "cpu_elementwise.cpp", "cpu_products.cpp"))
 _HEADERS: Final = (_FOLDER / "cpu_numbers.h",)
 _FLAGS: Final = (
     "-std=c++17",

@@ -1,5 +1,5 @@
 """The CPU with kernels of our own: products with quantised weights (``cpu_products.cpp``) and what lies between
-products (``cpu_kernels.cpp``).
+products (``cpu_elementwise.cpp``, ``cpu_attention.cpp``).
 
 torch's operators give the same numbers to a rounding, but in many small steps: at one row, most of a decode step was
 their overhead, and decode attention had to copy a sequence's keys and values together before it could read them."""
@@ -17,9 +17,8 @@ from torch import Tensor
 from mindserve_engine.native.batch import StepBatch
 from mindserve_engine.native.device.base import AttentionSpec, DeviceBatch, Linear
 from mindserve_engine.native.device.cpu import CpuDevice
-from mindserve_engine.native.device.cpu_attention import attend_prompts
+from mindserve_engine.native.device.cpu_block_plan import BlockPlan, plan_blocks
 from mindserve_engine.native.device.cpu_panels import fits_panels, int4_panels, int8_panels
-from mindserve_engine.native.device.cpu_plan import CpuPlan, plan_step
 from mindserve_engine.native.weights.quantised import Int4Weight, Int8Weight, LinearWeight
 
 _TYPES: Final = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
@@ -28,7 +27,7 @@ _SIGNATURES: Final = {
     "mindserve_rotary": "ipnpppnnn",
     "mindserve_swiglu": "ippnn",
     "mindserve_write_kv": "iipnpnppnnnnn",
-    "mindserve_decode": "iipnppppnnnnnnnfnfpp",
+    "mindserve_attention": "iipnpnppppnnnnnnfnfpnp",
     "mindserve_has_products": "",
     "mindserve_product": "iipnnnpnpp",
 }
@@ -46,7 +45,8 @@ class CompiledCpuDevice(CpuDevice):
         self._rotary = library.mindserve_rotary
         self._swiglu = library.mindserve_swiglu
         self._write_kv = library.mindserve_write_kv
-        self._decode = library.mindserve_decode
+        self._attention = library.mindserve_attention
+        self._num_threads = torch.get_num_threads()
         self._product = library.mindserve_product
         self.has_products = bool(library.mindserve_has_products())
 
@@ -122,7 +122,7 @@ class CompiledCpuDevice(CpuDevice):
         return out
 
     def write_kv(self, key: Tensor, value: Tensor, cache: Tensor, batch: DeviceBatch) -> None:
-        plan: CpuPlan = batch.plan
+        plan: BlockPlan = batch.plan
         _, num_blocks, kv_heads, block_size, head_dim = cache.shape
         key, value = _rows(key), _rows(value)
         self._write_kv(
@@ -134,7 +134,7 @@ class CompiledCpuDevice(CpuDevice):
             value.stride(0),
             cache.data_ptr(),
             plan.slots.ctypes.data,
-            plan.num_tokens,
+            len(plan.slots),
             num_blocks,
             kv_heads,
             block_size,
@@ -144,30 +144,23 @@ class CompiledCpuDevice(CpuDevice):
     def attention(
         self, query: Tensor, key: Tensor, value: Tensor, cache: Tensor, batch: DeviceBatch, spec: AttentionSpec
     ) -> Tensor:
-        plan: CpuPlan = batch.plan
-        query = _rows(query)
-        out = torch.empty(query.shape, dtype=query.dtype)
-        if plan.singles is not None:
-            self._attend_singles(query, cache, plan, spec, out)
-        attend_prompts(query, key, value, cache, plan, spec, out)
-        return out.view(query.shape[0], -1)
-
-    def _attend_singles(self, query: Tensor, cache: Tensor, plan: CpuPlan, spec: AttentionSpec, out: Tensor) -> None:
+        plan: BlockPlan = batch.plan
         _, num_blocks, kv_heads, block_size, head_dim = cache.shape
-        singles = plan.singles
-        assert singles is not None
+        query = _rows(query)
         sinks = None if spec.sinks is None else spec.sinks.to(torch.float32).contiguous()
-        self._decode(
+        out = torch.empty(query.shape, dtype=query.dtype)
+        self._attention(
             _TYPES[query.dtype],
             _TYPES[cache.dtype],
             query.data_ptr(),
             query.stride(0),
             cache.data_ptr(),
-            singles.rows.ctypes.data,
-            singles.lengths.ctypes.data,
-            singles.tables.ctypes.data,
-            singles.tables.shape[1],
-            len(singles.rows),
+            len(plan.starts),
+            plan.starts.ctypes.data,
+            plan.num_new.ctypes.data,
+            plan.lengths.ctypes.data,
+            plan.tables.ctypes.data,
+            plan.tables.shape[1],
             num_blocks,
             kv_heads,
             query.shape[1] // kv_heads,
@@ -177,11 +170,13 @@ class CompiledCpuDevice(CpuDevice):
             spec.window or 0,
             spec.softcap or 0.0,
             None if sinks is None else sinks.data_ptr(),
+            self._num_threads,
             out.data_ptr(),
         )
+        return out.view(query.shape[0], -1)
 
-    def _plan(self, batch: StepBatch) -> CpuPlan:
-        return plan_step(batch, self._block_size, gathers=False)
+    def _plan(self, batch: StepBatch) -> BlockPlan:
+        return plan_blocks(batch)
 
 
 class PanelLinear:

@@ -50,18 +50,6 @@ class DecodeGroup:
 
 
 @dataclass(slots=True)
-class SingleRows:
-    """All sequences with one new token."""
-
-    rows: IntArray
-    """[B] their rows in the batch."""
-    lengths: IntArray
-    """[B] tokens in the cache."""
-    tables: IntArray
-    """[B, n] block numbers; those beyond a sequence's end are not to be read."""
-
-
-@dataclass(slots=True)
 class PromptPart:
     """One sequence with several new tokens."""
 
@@ -89,8 +77,6 @@ class CpuPlan:
     """Tiles begun but not filled in this step: what a former owner left in them must not be read."""
     decode: list[DecodeGroup]
     prompts: list[PromptPart]
-    singles: SingleRows | None
-    """Instead of ``decode``, for kernels that find their way through the cache themselves."""
     indexes: dict[tuple[str, int, int], Tensor] = field(default_factory=dict)
     """Index tensors by (use, which group, KV heads): layers of one shape share them."""
 
@@ -135,10 +121,8 @@ def _both_halves(rows: IntArray, half: int) -> IntArray:
     return np.concatenate([flat, flat + half])
 
 
-def plan_step(batch: StepBatch, block_size: int, *, gathers: bool = True) -> CpuPlan:
-    """Split the batch into decode groups of like length and single prompt parts.
-
-    Without ``gathers`` single rows are not to be copied together from the cache, so nothing stale is ever read."""
+def plan_step(batch: StepBatch, block_size: int) -> CpuPlan:
+    """Split the batch into decode groups of like length and single prompt parts."""
     tile = gcd(TILE, block_size)
     ends = np.asarray(batch.query_ends, dtype=np.int64)
     starts = np.concatenate([[0], ends[:-1]])
@@ -154,22 +138,11 @@ def plan_step(batch: StepBatch, block_size: int, *, gathers: bool = True) -> Cpu
         for row in np.flatnonzero(num_new > 1)
     ]
     slots = np.asarray(batch.slots, dtype=np.int64)
-    if not gathers:
-        singles = SingleRows(starts[single], lengths[single], _tables(batch, single)) if len(single) else None
-        return CpuPlan(block_size, tile, slots, slots[:0], [], prompts, singles)
     decode = [
         DecodeGroup(torch.from_numpy(starts[members]), _cells(batch, members, lengths, block_size, tile))
         for members in _groups_of_like_length(single, lengths, tile)
     ]
-    return CpuPlan(block_size, tile, slots, _stale_tiles(slots, ends, num_new, tile), decode, prompts, None)
-
-
-def _tables(batch: StepBatch, rows: IntArray) -> IntArray:
-    tables = [batch.block_tables[row] for row in rows]
-    padded = np.zeros((len(tables), max(map(len, tables))), dtype=np.int64)
-    for line, blocks in zip(padded, tables, strict=True):
-        line[: len(blocks)] = blocks
-    return padded
+    return CpuPlan(block_size, tile, slots, _stale_tiles(slots, ends, num_new, tile), decode, prompts)
 
 
 def _stale_tiles(slots: IntArray, ends: IntArray, num_new: IntArray, tile: int) -> IntArray:

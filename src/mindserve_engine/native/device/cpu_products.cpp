@@ -1,8 +1,12 @@
 // Products of activations with 4-bit and 8-bit weights, in whole numbers.
 //
-// A row of activations is rounded to 8 bits with one scale per 32 inputs, as the weights have theirs. Products and sums of
-// 32 inputs are exact in integers; those of the groups are added as floats in the order of the inputs. So an output
-// depends on its own row alone, never on its neighbours in the batch.
+// A row of activations is rounded to 8 bits with one scale per 32 inputs, as the weights have theirs. Where one input of
+// a group outweighs all others together, 8 bits would leave those nothing: such an input is taken out and multiplied as
+// the float it is. On the default model that is one group in five; it costs a twentieth of the time and brings the
+// divergence of answers from exact ones down from 0.0028 to 0.0005, when bfloat16 has 0.0002.
+//
+// Products and sums of 32 inputs are exact in integers; those of the groups are added as floats in the order of the
+// inputs. So an output depends on its own row alone, never on its neighbours in the batch.
 //
 // Weights lie in panels: the outputs of one panel side by side, group after group, so that a product reads memory once
 // and in order. One group of a panel:
@@ -13,6 +17,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 #include <vector>
 
 #include "cpu_numbers.h"
@@ -25,6 +30,7 @@ namespace {
 constexpr int64_t kGroup = 32;            // inputs that share a scale
 constexpr int kQuads = kGroup / 4;        // 4 inputs of 8 outputs fill a register
 constexpr int64_t kRowBytes = 128 << 10;  // of rounded activations that are worked on together: they stay in the cache
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr int64_t kParallelWork = 1 << 15;  // weights times rows: below, waking the threads costs more than the work
 
 inline __m256i bytes(const uint8_t* from) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)); }
@@ -43,48 +49,69 @@ inline __m256i in_order(__m256i sum) {
     return sum;
 }
 
-// Rows of activations as whole numbers: value = code * scale; sums are those of a group's values.
+// Rows of activations as whole numbers: value = code * scale; sums are those of a group's values. The input that was
+// taken out of a group has code 0; its value is 0 where there is none.
 struct Rounded {
     int64_t inputs;
-    const int8_t* codes;  // [rows, inputs]
-    const float* scales;  // [rows, inputs / 32]
-    const float* sums;    // [rows, inputs / 32]
+    int8_t* codes;   // [rows, inputs]
+    float* scales;   // [rows, inputs / 32]
+    float* sums;     // [rows, inputs / 32]
+    float* greats;   // [rows, inputs / 32] values of those taken out
+    int8_t* places;  // [rows, inputs / 32] and where they stand in the group
     int64_t groups() const { return inputs / kGroup; }
     Rounded from(int64_t row) const {
-        return {inputs, codes + row * inputs, scales + row * groups(), sums + row * groups()};
+        const int64_t group = row * groups();
+        return {inputs, codes + row * inputs, scales + group, sums + group, greats + group, places + group};
     }
 };
 
-// Eight floats to the nearest whole numbers, ties to even.
-inline __m256i whole(const float* values, __m256 factor) {
-    return _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(values), factor));
+// 32 values, none greater than `top`, as 8 bits; returns the sum of the codes.
+inline int round_group(const float* values, float top, int8_t* codes) {
+    const __m256 inverse = _mm256_set1_ps(top > 0 ? 127 / top : 0);
+    const auto whole = [&](int i) { return _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(values + i), inverse)); };
+    const __m256i first = whole(0), second = whole(8), third = whole(16), fourth = whole(24);
+    // packing works within halves of a register: the order of fours is put right afterwards
+    const __m256i packed = _mm256_packs_epi16(_mm256_packs_epi32(first, second), _mm256_packs_epi32(third, fourth));
+    const __m256i ordered = _mm256_permutevar8x32_epi32(packed, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(codes), ordered);
+    int32_t eight[8], total = 0;
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(eight), _mm256_add_epi32(_mm256_add_epi32(first, second),
+                                                                             _mm256_add_epi32(third, fourth)));
+    for (int i = 0; i < 8; ++i) total += eight[i];
+    return total;
+}
+
+inline float greatest(const float* values) {
+    float top = 0;
+#pragma omp simd reduction(max : top)
+    for (int i = 0; i < kGroup; ++i) top = std::fabs(values[i]) > top ? std::fabs(values[i]) : top;
+    return top;
 }
 
 template <class T>
-void round_row(const T* x, int64_t groups, int8_t* codes, float* scales, float* sums) {
-    for (int64_t g = 0; g < groups; ++g) {
-        float values[kGroup], top = 0, nothing = 0;
-#pragma omp simd reduction(max : top) reduction(+ : nothing)
+void round_row(const T* x, const Rounded& to) {
+    for (int64_t g = 0; g < to.groups(); ++g) {
+        float values[kGroup], squares = 0, nothing = 0;
+#pragma omp simd reduction(+ : squares, nothing)
         for (int i = 0; i < kGroup; ++i) {
-            const float value = load(x[g * kGroup + i]), size = std::fabs(value);
+            const float value = load(x[g * kGroup + i]);
             values[i] = value;
-            top = size > top ? size : top;
+            squares += value * value;
             nothing += value * 0;  // NaN where a value is none or infinite: it must not get lost in a whole number
         }
+        float top = greatest(values);
+        to.greats[g] = 0;
+        if (2 * top * top > squares && top < kInfinity) {
+            int place = 0;
+            while (std::fabs(values[place]) != top) ++place;
+            to.greats[g] = values[place];
+            to.places[g] = static_cast<int8_t>(place);
+            values[place] = 0;
+            top = greatest(values);
+        }
         const float scale = top / 127 + nothing;
-        const __m256 inverse = _mm256_set1_ps(top > 0 ? 127 / top : 0);
-        const __m256i first = whole(values, inverse), second = whole(values + 8, inverse),
-                      third = whole(values + 16, inverse), fourth = whole(values + 24, inverse);
-        const __m256i sum = _mm256_add_epi32(_mm256_add_epi32(first, second), _mm256_add_epi32(third, fourth));
-        // packing works within halves of a register: the order of fours is put right afterwards
-        const __m256i packed = _mm256_packs_epi16(_mm256_packs_epi32(first, second), _mm256_packs_epi32(third, fourth));
-        const __m256i ordered = _mm256_permutevar8x32_epi32(packed, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
-        _mm256_storeu_si256(reinterpret_cast<__m256i*>(codes + g * kGroup), ordered);
-        int32_t eight[8], total = 0;
-        _mm256_storeu_si256(reinterpret_cast<__m256i*>(eight), sum);
-        for (int i = 0; i < 8; ++i) total += eight[i];
-        scales[g] = scale;
-        sums[g] = scale * static_cast<float>(total);
+        to.scales[g] = scale;
+        to.sums[g] = scale * static_cast<float>(round_group(values, top, to.codes + g * kGroup));
     }
 }
 
@@ -125,6 +152,16 @@ struct FourBits {
                     total[r][half] = _mm256_fmadd_ps(dot, _mm256_mul_ps(scale[half], factor), total[r][half]);
                     total[r][half] = _mm256_fmadd_ps(minimum[half], sum, total[r][half]);
                 }
+                const float great = x.greats[r * groups + g];
+                if (great == 0) continue;
+                const int place = x.places[r * groups + g];
+                const __m256i quad = bytes(block + 64 + 32 * (place / 4));
+                for (int half = 0; half < 2; ++half) {
+                    const __m128i shift = _mm_cvtsi32_si128(8 * (place % 4) + 4 * half);
+                    const __m256i code = _mm256_and_si256(_mm256_srl_epi32(quad, shift), _mm256_set1_epi32(15));
+                    const __m256 weight = _mm256_fmadd_ps(_mm256_cvtepi32_ps(code), scale[half], minimum[half]);
+                    total[r][half] = _mm256_fmadd_ps(weight, _mm256_set1_ps(great), total[r][half]);
+                }
             }
         }
         for (int r = 0; r < kRows; ++r)
@@ -136,7 +173,7 @@ struct EightBits {
     static constexpr int kOutputs = 8;
     static constexpr int64_t kBlock = 2 * kOutputs + 32 * kQuads;
 
-    // The product wants one side without sign: the weight's sign goes over to the activation. 2 * 127 * 127 fits 16 bits.
+    // The product wants one side without sign: the weight's sign goes over to the activation. 2 * 127 * 128 fits 16 bits.
     template <int kRows>
     static void tile(const uint8_t* block, const Rounded& x, float* out) {
         const __m256i ones = _mm256_set1_epi16(1);
@@ -161,6 +198,14 @@ struct EightBits {
             for (int r = 0; r < kRows; ++r) {
                 const __m256 factor = _mm256_mul_ps(scale, _mm256_set1_ps(x.scales[r * groups + g]));
                 total[r] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sums[r]), factor, total[r]);
+                const float great = x.greats[r * groups + g];
+                if (great == 0) continue;
+                const int place = x.places[r * groups + g];
+                const __m128i shift = _mm_cvtsi32_si128(24 - 8 * (place % 4));
+                const __m256i quad = bytes(block + 16 + 32 * (place / 4));
+                const __m256i code = _mm256_srai_epi32(_mm256_sll_epi32(quad, shift), 24);
+                const __m256 weight = _mm256_mul_ps(_mm256_cvtepi32_ps(code), scale);
+                total[r] = _mm256_fmadd_ps(weight, _mm256_set1_ps(great), total[r]);
             }
         }
         for (int r = 0; r < kRows; ++r) _mm256_storeu_ps(out + r * kOutputs, total[r]);
@@ -211,21 +256,21 @@ void panel_product(const uint8_t* panel, const Rounded& x, int64_t begin, int64_
 
 template <class Bits, class T>
 void product(const T* x, int64_t stride, int64_t rows, int64_t inputs, const uint8_t* panels, const Output<T>& to) {
+    const int64_t groups = inputs / kGroup, num_panels = (to.outputs + Bits::kOutputs - 1) / Bits::kOutputs;
     // Of the thread that asks; it grows to the largest step's size once.
     static thread_local std::vector<int8_t> codes;
     static thread_local std::vector<float> factors;
-    const int64_t groups = inputs / kGroup, num_panels = (to.outputs + Bits::kOutputs - 1) / Bits::kOutputs;
-    if (static_cast<int64_t>(codes.size()) < rows * inputs) codes.resize(rows * inputs);
-    if (static_cast<int64_t>(factors.size()) < 2 * rows * groups) factors.resize(2 * rows * groups);
-    int8_t* all_codes = codes.data();
-    float *scales = factors.data(), *sums = scales + rows * groups;
-    const Rounded rounded{inputs, all_codes, scales, sums};
+    if (static_cast<int64_t>(codes.size()) < rows * (inputs + groups)) codes.resize(rows * (inputs + groups));
+    if (static_cast<int64_t>(factors.size()) < 3 * rows * groups) factors.resize(3 * rows * groups);
+    float* all = factors.data();
+    const Rounded rounded{inputs, codes.data(), all, all + rows * groups, all + 2 * rows * groups,
+                          codes.data() + rows * inputs};
     const int64_t together = std::max<int64_t>(4, kRowBytes / inputs / 4 * 4), parts = (rows + together - 1) / together;
 #pragma omp parallel if (rows * inputs * to.outputs >= kParallelWork)
     {
 #pragma omp for schedule(static)
         for (int64_t row = 0; row < rows; ++row)
-            round_row(x + row * stride, groups, all_codes + row * inputs, scales + row * groups, sums + row * groups);
+            round_row(x + row * stride, rounded.from(row));
 #pragma omp for schedule(static) collapse(2)
         for (int64_t part = 0; part < parts; ++part)
             for (int64_t panel = 0; panel < num_panels; ++panel)

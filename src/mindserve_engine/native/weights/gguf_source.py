@@ -107,9 +107,7 @@ def unpack_four_bits(tensor: gguf.ReaderTensor) -> Int4Weight:
     if tensor.tensor_type == Kind.Q4_K:
         codes, scale, minimum = _superblocks(tensor.data.reshape(num_rows * (num_columns // _SUPERBLOCK), -1))
     else:
-        codes, scale, minimum = _blocks(
-            tensor.data.reshape(num_rows * (num_columns // GROUP), -1), tensor.tensor_type
-        )
+        codes, scale, minimum = _blocks(tensor.data.reshape(num_rows * (num_columns // GROUP), -1), tensor.tensor_type)
     groups = (num_rows, num_columns // GROUP)
     return Int4Weight(
         torch.from_numpy(codes.reshape(num_rows, num_columns)),

@@ -1,0 +1,374 @@
+// Attention over the paged cache, for prompts and single tokens alike, and the writes into the cache.
+//
+// The cache of a layer is [2, blocks, KV heads, block size * dim]: keys, then values. The values of a block and head lie
+// token by token [block size, dim], the keys number by number [dim, block size]: so scores of eight tokens are computed
+// side by side, and both halves of attention are the same product.
+//
+// Every row is computed in chunks of 256 tokens counted from the start of its context, and the chunks are put together
+// in order. So a token's result depends on its own context alone: not on what shares the batch, nor on whether it came
+// with a prompt, after a prefix found in the cache, or as a single token.
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <type_traits>
+#include <vector>
+
+#include "cpu_numbers.h"
+
+namespace {
+
+constexpr int64_t kChunk = 256;    // tokens that are put together by one softmax
+constexpr int64_t kTileRows = 32;  // query heads that go through the same keys together
+constexpr int64_t kSplitBelow = 8; // pieces of work per thread: with fewer, the chunks of one row are shared out
+
+struct Cache {
+    int64_t blocks, kv_heads, block_size, dim;
+    int64_t block_of(int64_t block, int64_t head) const { return (block * kv_heads + head) * block_size * dim; }
+    int64_t values() const { return blocks * kv_heads * block_size * dim; }
+};
+
+struct Sequences {
+    int64_t count, table_width;
+    const int64_t* starts;   // [count] first row of the batch
+    const int64_t* news;     // [count] rows
+    const int64_t* lengths;  // [count] tokens in the cache, those of the batch among them
+    const int64_t* tables;   // [count, table_width] block numbers
+};
+
+struct Scores {
+    int64_t groups;      // query heads that share a KV head
+    float scale, softcap;  // softcap 0: none
+    int64_t window;      // 0: none
+    const float* sinks;  // [KV heads * groups] or null
+};
+
+// ---- eight numbers at a time --------------------------------------------------------------------------------------
+
+typedef float Eight __attribute__((vector_size(32), aligned(4), may_alias));
+typedef uint32_t EightBits __attribute__((vector_size(32)));
+typedef uint16_t EightShorts __attribute__((vector_size(16), aligned(2), may_alias));
+
+inline Eight eight(const float* from) { return *reinterpret_cast<const Eight*>(from); }
+inline Eight eight(const BFloat16* from) {
+    const EightShorts bits = *reinterpret_cast<const EightShorts*>(from);
+    return reinterpret_cast<Eight>(__builtin_convertvector(bits, EightBits) << 16);
+}
+inline Eight eight(const Half* from) {
+    Eight wide;
+    for (int i = 0; i < 8; ++i) wide[i] = static_cast<float>(from[i]);
+    return wide;
+}
+
+// sums [rows, 16] += left [rows, count] * right [count, 16], in the order of `count`
+template <int kRows, class K>
+inline void sixteen(const float* left, int64_t left_stride, const K* right, int64_t right_stride, int64_t count,
+                    float* sums, int64_t sums_stride) {
+    Eight low[kRows], high[kRows];
+    for (int r = 0; r < kRows; ++r) low[r] = eight(sums + r * sums_stride), high[r] = eight(sums + r * sums_stride + 8);
+    for (int64_t i = 0; i < count; ++i) {
+        const Eight first = eight(right + i * right_stride), second = eight(right + i * right_stride + 8);
+#pragma GCC unroll 4
+        for (int r = 0; r < kRows; ++r) {
+            low[r] += left[r * left_stride + i] * first;
+            high[r] += left[r * left_stride + i] * second;
+        }
+    }
+    for (int r = 0; r < kRows; ++r) {
+        *reinterpret_cast<Eight*>(sums + r * sums_stride) = low[r];
+        *reinterpret_cast<Eight*>(sums + r * sums_stride + 8) = high[r];
+    }
+}
+
+// The same for any number of rows and columns.
+template <class K>
+void multiply(const float* left, int64_t left_stride, const K* right, int64_t right_stride, int64_t count, float* sums,
+              int64_t sums_stride, int64_t rows, int64_t columns) {
+    int64_t column = 0;
+    for (; column + 16 <= columns; column += 16) {
+        int64_t r = 0;
+        const K* from = right + column;
+        const auto some = [&](auto how_many) {
+            constexpr int kRows = decltype(how_many)::value;
+            sixteen<kRows>(left + r * left_stride, left_stride, from, right_stride, count,
+                           sums + r * sums_stride + column, sums_stride);
+            r += kRows;
+        };
+        while (r + 4 <= rows) some(std::integral_constant<int, 4>());
+        if (rows - r == 3) some(std::integral_constant<int, 3>());
+        else if (rows - r == 2) some(std::integral_constant<int, 2>());
+        else if (rows - r == 1) some(std::integral_constant<int, 1>());
+    }
+    for (; column < columns; ++column)
+        for (int64_t r = 0; r < rows; ++r) {
+            float sum = sums[r * sums_stride + column];
+            for (int64_t i = 0; i < count; ++i) sum += left[r * left_stride + i] * load(right[i * right_stride + column]);
+            sums[r * sums_stride + column] = sum;
+        }
+}
+
+// ---- one tile: some query tokens of one sequence, the heads that share one KV head ----------------------------------
+
+struct Tile {
+    int64_t sequence, head, first, last;  // query tokens first..last of the sequence's new ones
+    int64_t begin_chunk, end_chunk;
+};
+
+// A softmax so far: greatest score, sum of exponentials, weighted values, for each row of a tile.
+struct State {
+    float *tops, *sums, *mixed;
+    static int64_t size(int64_t rows, int64_t dim) { return rows * (dim + 2); }
+    State(float* place, int64_t rows) : tops(place), sums(place + rows), mixed(place + 2 * rows) {}
+};
+
+// Takes another chunk, later in the context, into the softmax of one row.
+inline void join(const State& state, const State& chunk, int64_t row, int64_t dim) {
+    float *mixed = state.mixed + row * dim, *more = chunk.mixed + row * dim;
+    if (chunk.sums[row] == 0) return;  // nothing of it is visible
+    if (state.sums[row] == 0) {
+        state.tops[row] = chunk.tops[row], state.sums[row] = chunk.sums[row];
+        std::copy(more, more + dim, mixed);
+        return;
+    }
+    const float top = std::max(state.tops[row], chunk.tops[row]);
+    const float old_factor = exponential(state.tops[row] - top), new_factor = exponential(chunk.tops[row] - top);
+    state.tops[row] = top;
+    state.sums[row] = state.sums[row] * old_factor + chunk.sums[row] * new_factor;
+#pragma omp simd
+    for (int64_t i = 0; i < dim; ++i) mixed[i] = mixed[i] * old_factor + more[i] * new_factor;
+}
+
+template <class T, class K>
+class Worker {
+  public:
+    Worker(const Cache& cache, const Sequences& sequences, const Scores& scores, const T* query, int64_t query_stride,
+           const K* stored, T* out)
+        : cache_(cache), sequences_(sequences), how_(scores), query_(query), query_stride_(query_stride),
+          stored_(stored), out_(out), rows_at_most_(std::max(kTileRows, scores.groups)),
+          queries_(rows_at_most_ * cache.dim), scores_(rows_at_most_ * kChunk),
+          chunk_(State::size(rows_at_most_, cache.dim)) {}
+
+    // The softmax over the tile's chunks.
+    void run(const Tile& tile, State state) {
+        const int64_t rows = rows_of(tile), dim = cache_.dim;
+        read_queries(tile);
+        std::fill(state.sums, state.sums + rows, 0.0f);
+        for (int64_t number = tile.begin_chunk; number < tile.end_chunk; ++number) {
+            State chunk(chunk_.data(), rows);
+            attend(tile, number * kChunk, chunk);
+            for (int64_t row = 0; row < rows; ++row) join(state, chunk, row, dim);
+        }
+    }
+
+    void finish(const Tile& tile, const State& state) {
+        const int64_t dim = cache_.dim;
+        for (int64_t row = 0; row < rows_of(tile); ++row) {
+            float factor = 1, sum = state.sums[row];
+            const int64_t group = row % how_.groups;
+            if (how_.sinks != nullptr) {
+                const float sink = how_.sinks[tile.head * how_.groups + group], top = std::max(state.tops[row], sink);
+                factor = exponential(state.tops[row] - top);
+                sum = sum * factor + exponential(sink - top);
+            }
+            const float* mixed = state.mixed + row * dim;
+            T* place = out_ + (batch_row(tile, row) * cache_.kv_heads * how_.groups + tile.head * how_.groups + group) * dim;
+            for (int64_t i = 0; i < dim; ++i) store(place + i, mixed[i] * factor / sum);
+        }
+    }
+
+    int64_t rows_of(const Tile& tile) const { return (tile.last - tile.first) * how_.groups; }
+
+  private:
+    int64_t batch_row(const Tile& tile, int64_t row) const {
+        return sequences_.starts[tile.sequence] + tile.first + row / how_.groups;
+    }
+    int64_t position(const Tile& tile, int64_t row) const {
+        return sequences_.lengths[tile.sequence] - sequences_.news[tile.sequence] + tile.first + row / how_.groups;
+    }
+
+    void read_queries(const Tile& tile) {
+        const int64_t dim = cache_.dim;
+        for (int64_t row = 0; row < rows_of(tile); ++row) {
+            const int64_t head = tile.head * how_.groups + row % how_.groups;
+            const T* from = query_ + batch_row(tile, row) * query_stride_ + head * dim;
+#pragma omp simd
+            for (int64_t i = 0; i < dim; ++i) queries_[row * dim + i] = load(from[i]) * how_.scale;
+        }
+    }
+
+    // Calls use(token, count, offset) for tokens begin..end that lie side by side in one block of the cache; `offset` is
+    // where the block and the head begin.
+    template <class Use>
+    void each_run(const Tile& tile, int64_t begin, int64_t end, Use use) {
+        for (int64_t token = begin; token < end;) {
+            const int64_t within = token % cache_.block_size, count = std::min(cache_.block_size - within, end - token);
+            const int64_t* table = sequences_.tables + tile.sequence * sequences_.table_width;
+            use(token, count, cache_.block_of(table[token / cache_.block_size], tile.head), within);
+            token += count;
+        }
+    }
+
+    void attend(const Tile& tile, int64_t begin, const State& chunk) {
+        const int64_t rows = rows_of(tile), dim = cache_.dim, size = cache_.block_size;
+        const int64_t end = std::min(begin + kChunk, position(tile, rows - 1) + 1);
+        std::fill(scores_.begin(), scores_.begin() + rows * kChunk, 0.0f);
+        each_run(tile, begin, end, [&](int64_t token, int64_t count, int64_t place, int64_t within) {
+            // sixteen tokens at a time: those past the end are in the block, and are not looked at
+            multiply(queries_.data(), dim, stored_ + place + within, size, dim, scores_.data() + token - begin, kChunk,
+                     rows, (count + 15) / 16 * 16);
+        });
+        for (int64_t row = 0; row < rows; ++row) weigh(begin, end - begin, position(tile, row), row, chunk);
+        std::fill(chunk.mixed, chunk.mixed + rows * dim, 0.0f);
+        each_run(tile, begin, end, [&](int64_t token, int64_t count, int64_t place, int64_t within) {
+            multiply(scores_.data() + token - begin, kChunk, stored_ + cache_.values() + place + within * dim, dim, count,
+                     chunk.mixed, dim, rows, dim);
+        });
+    }
+
+    // Scores of one row to weights: zero where a token is not visible.
+    void weigh(int64_t begin, int64_t count, int64_t position, int64_t row, const State& chunk) {
+        float* scores = scores_.data() + row * kChunk;
+        const int64_t visible = std::min(count, position + 1 - begin);
+        const int64_t first = how_.window ? std::max<int64_t>(0, position + 1 - how_.window - begin) : 0;
+        chunk.sums[row] = 0;
+        if (first >= visible) {
+            std::fill(scores, scores + count, 0.0f);
+            return;
+        }
+        if (how_.softcap != 0)
+            for (int64_t t = first; t < visible; ++t) scores[t] = std::tanh(scores[t] / how_.softcap) * how_.softcap;
+        float top = scores[first];
+        for (int64_t t = first; t < visible; ++t) top = scores[t] > top ? scores[t] : top;
+        std::fill(scores, scores + first, 0.0f);
+        std::fill(scores + visible, scores + count, 0.0f);
+#pragma omp simd
+        for (int64_t t = first; t < visible; ++t) scores[t] = exponential(scores[t] - top);
+        float sums[8] = {};  // by the token's place in the chunk: the order is the same wherever the row ends
+        for (int64_t t = 0; t < kChunk; t += 8) {
+            if (t >= visible) break;
+            for (int64_t i = 0; i < 8; ++i) sums[i] += t + i < visible ? scores[t + i] : 0.0f;
+        }
+        chunk.tops[row] = top;
+        chunk.sums[row] = ((sums[0] + sums[4]) + (sums[2] + sums[6])) + ((sums[1] + sums[5]) + (sums[3] + sums[7]));
+    }
+
+    const Cache& cache_;
+    const Sequences& sequences_;
+    const Scores& how_;
+    const T* query_;
+    const int64_t query_stride_;
+    const K* stored_;
+    T* out_;
+    const int64_t rows_at_most_;
+    std::vector<float> queries_, scores_, chunk_;
+};
+
+// ---- all tiles of a batch -------------------------------------------------------------------------------------------
+
+std::vector<Tile> tiles_of(const Cache& cache, const Sequences& sequences, const Scores& scores) {
+    const int64_t together = std::max<int64_t>(1, kTileRows / scores.groups);
+    std::vector<Tile> tiles;
+    for (int64_t s = 0; s < sequences.count; ++s)
+        for (int64_t first = 0; first < sequences.news[s]; first += together) {
+            const int64_t last = std::min(first + together, sequences.news[s]);
+            const int64_t past = sequences.lengths[s] - sequences.news[s];
+            const int64_t begin = scores.window ? std::max<int64_t>(0, past + first + 1 - scores.window) : 0;
+            for (int64_t head = 0; head < cache.kv_heads; ++head)
+                tiles.push_back({s, head, first, last, begin / kChunk, (past + last + kChunk - 1) / kChunk});
+        }
+    return tiles;
+}
+
+std::vector<Tile> split(const std::vector<Tile>& tiles) {
+    std::vector<Tile> pieces;
+    for (Tile tile : tiles)
+        for (int64_t chunk = tile.begin_chunk; chunk < tile.end_chunk; ++chunk) {
+            pieces.push_back(tile);
+            pieces.back().begin_chunk = chunk, pieces.back().end_chunk = chunk + 1;
+        }
+    return pieces;
+}
+
+template <class T, class K>
+void attention(const Cache& cache, const Sequences& sequences, const Scores& scores, const T* query,
+               int64_t query_stride, const K* stored, T* out, int64_t threads) {
+    std::vector<Tile> tiles = tiles_of(cache, sequences, scores);
+    const bool shares = static_cast<int64_t>(tiles.size()) < kSplitBelow * threads;
+    if (shares) tiles = split(tiles);
+    const int64_t num_tiles = static_cast<int64_t>(tiles.size());
+    const int64_t size = State::size(std::max(kTileRows, scores.groups), cache.dim);
+    std::vector<float> states(shares ? num_tiles * size : 0);
+#pragma omp parallel
+    {
+        Worker<T, K> worker(cache, sequences, scores, query, query_stride, stored, out);
+        std::vector<float> own(size);
+#pragma omp for schedule(dynamic)
+        for (int64_t t = 0; t < num_tiles; ++t) {
+            State state(shares ? states.data() + t * size : own.data(), worker.rows_of(tiles[t]));
+            worker.run(tiles[t], state);
+            if (!shares) worker.finish(tiles[t], state);
+        }
+        if (shares) {
+#pragma omp for schedule(static)
+            for (int64_t t = 0; t < num_tiles; ++t) {
+                const Tile& tile = tiles[t];
+                const auto same = [&](int64_t other) {
+                    return tiles[other].sequence == tile.sequence && tiles[other].head == tile.head &&
+                           tiles[other].first == tile.first;
+                };
+                if (t > 0 && same(t - 1)) continue;
+                const int64_t rows = worker.rows_of(tile);
+                State state(states.data() + t * size, rows);
+                for (int64_t next = t + 1; next < num_tiles && same(next); ++next)
+                    for (int64_t row = 0; row < rows; ++row)
+                        join(state, State(states.data() + next * size, rows), row, cache.dim);
+                worker.finish(tile, state);
+            }
+        }
+    }
+}
+
+// key and value [rows, kv_heads, dim], rows `stride` numbers apart
+template <class T, class K>
+void write(const Cache& cache, const T* key, int64_t key_stride, const T* value, int64_t value_stride, K* stored,
+           const int64_t* slots, int64_t rows) {
+    for (int64_t row = 0; row < rows; ++row) {
+        const int64_t block = slots[row] / cache.block_size, within = slots[row] % cache.block_size;
+        for (int64_t head = 0; head < cache.kv_heads; ++head) {
+            const T *from_key = key + row * key_stride + head * cache.dim,
+                    *from_value = value + row * value_stride + head * cache.dim;
+            K *keys = stored + cache.block_of(block, head) + within,
+              *values = stored + cache.values() + cache.block_of(block, head) + within * cache.dim;
+            for (int64_t i = 0; i < cache.dim; ++i) store(keys + i * cache.block_size, load(from_key[i]));
+#pragma omp simd
+            for (int64_t i = 0; i < cache.dim; ++i) store(values + i, load(from_value[i]));
+        }
+    }
+}
+
+}  // namespace
+
+extern "C" {
+
+int mindserve_write_kv(int type, int cache_type, const void* key, int64_t key_stride, const void* value,
+                       int64_t value_stride, void* stored, const int64_t* slots, int64_t rows, int64_t blocks,
+                       int64_t kv_heads, int64_t block_size, int64_t dim) {
+    const Cache cache{blocks, kv_heads, block_size, dim};
+    FOR_TYPES(type, cache_type,
+              (write<T, K>(cache, IN(key), key_stride, IN(value), value_stride, static_cast<K*>(stored), slots, rows)))
+}
+
+// query and out [rows, kv_heads * groups, dim]; out without gaps
+int mindserve_attention(int type, int cache_type, const void* query, int64_t query_stride, const void* stored,
+                        int64_t count, const int64_t* starts, const int64_t* news, const int64_t* lengths,
+                        const int64_t* tables, int64_t table_width, int64_t blocks, int64_t kv_heads, int64_t groups,
+                        int64_t block_size, int64_t dim, float scale, int64_t window, float softcap, const float* sinks,
+                        int64_t threads, void* out) {
+    const Cache cache{blocks, kv_heads, block_size, dim};
+    const Sequences sequences{count, table_width, starts, news, lengths, tables};
+    const Scores scores{groups, scale, softcap, window, sinks};
+    FOR_TYPES(type, cache_type,
+              (attention<T, K>(cache, sequences, scores, IN(query), query_stride, static_cast<const K*>(stored),
+                               OUT(out), threads)))
+}
+}
