@@ -62,6 +62,38 @@ LayerCache = Any
 """Keys and values of one layer, in the device's own layout."""
 
 
+@dataclass(frozen=True, slots=True)
+class LayerParts:
+    """What a decoder layer is made of."""
+
+    input_norm: Tensor
+    """[hidden]."""
+    qkv: Linear
+    """Queries, keys and values side by side."""
+    qk_norm: Tensor | None
+    """[H + KV, D]: the query norm for each query head, then the key norm for each key head."""
+    output: Linear
+    post_norm: Tensor
+    """[hidden]."""
+    gate_up: Linear
+    down: Linear
+    heads: int
+    kv_heads: int
+    head_dim: int
+    eps: float
+    attention: AttentionSpec
+
+
+class Layer(Protocol):
+    """One decoder layer."""
+
+    def __call__(
+        self, fed: Tensor | None, residual: Tensor, factors: Any, batch: DeviceBatch, cache: LayerCache
+    ) -> tuple[Tensor, Tensor]:
+        """[T, hidden] twice: what the layer before fed forward (``None`` for the first) and what it was to be added to.
+        Returns the same of this layer; both inputs may be written over. ``factors`` are from ``rotary_factors``."""
+
+
 class Device(Protocol):
     """Kernels, memory and cache layout of one device. Not thread-safe."""
 
@@ -88,6 +120,9 @@ class Device(Protocol):
 
     def linear(self, weight: LinearWeight, bias: Tensor | None, dtype: torch.dtype) -> Linear:
         """The fastest way this device has to multiply activations of ``dtype`` by ``weight`` at each batch size."""
+
+    def layer(self, parts: LayerParts) -> Layer:
+        """The fastest way this device has to run such a layer."""
 
     def norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
         """RMS norm over the last dimension; the weight is [D], or [heads, D] for norms of queries and keys."""

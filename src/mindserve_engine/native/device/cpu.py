@@ -15,7 +15,7 @@ from torch.nn import functional
 
 from mindserve_engine.interface import EngineError
 from mindserve_engine.native.batch import StepBatch
-from mindserve_engine.native.device.base import AttentionSpec, DeviceBatch, Linear, Memory
+from mindserve_engine.native.device.base import AttentionSpec, DeviceBatch, Layer, LayerParts, Linear, Memory
 from mindserve_engine.native.device.cpu_attention import attend
 from mindserve_engine.native.device.cpu_linear import (
     INT4_ROWS,
@@ -28,6 +28,7 @@ from mindserve_engine.native.device.cpu_linear import (
     has_arithmetic,
 )
 from mindserve_engine.native.device.cpu_plan import CpuPlan, plan_step
+from mindserve_engine.native.device.layer import OperatorLayer
 from mindserve_engine.native.lora.rows import rows_by_adapter
 from mindserve_engine.native.weights.quantised import Int4Weight, Int8Weight, LinearWeight
 
@@ -115,6 +116,9 @@ class CpuDevice:
         """With a weight that was held in less than the type of the activations."""
         is_half = weight.dtype == torch.float32 and can_be_half(weight)
         return self._packer.pack(weight, bias) if is_half else PlainLinear(weight, bias)
+
+    def layer(self, parts: LayerParts) -> Layer:
+        return OperatorLayer(self, parts)
 
     def norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
         if weight.dim() == 1:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ctypes import Structure
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,7 +13,7 @@ from mindserve_engine.native.batch import StepBatch
 IntArray = NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class BlockPlan:
     """Arrays without gaps: the kernels read them by address."""
 
@@ -26,6 +27,8 @@ class BlockPlan:
     """[B] its tokens in the cache when they are written."""
     tables: IntArray
     """[B, n] its block numbers; those beyond its end are not to be read."""
+    step: Structure | None = None
+    """What all layers of the step have in common, for ``cpu_layer``."""
 
 
 def plan_blocks(batch: StepBatch) -> BlockPlan:

@@ -7,7 +7,6 @@ their overhead, and decode attention had to copy a sequence's keys and values to
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
 from ctypes import c_float, c_int, c_int64, c_void_p
 from typing import Final
 
@@ -15,13 +14,16 @@ import torch
 from torch import Tensor
 
 from mindserve_engine.native.batch import StepBatch
-from mindserve_engine.native.device.base import AttentionSpec, DeviceBatch, Linear
+from mindserve_engine.native.device.base import AttentionSpec, DeviceBatch, Layer, LayerParts, Linear
 from mindserve_engine.native.device.cpu import CpuDevice
 from mindserve_engine.native.device.cpu_block_plan import BlockPlan, plan_blocks
-from mindserve_engine.native.device.cpu_panels import fits_panels, int4_panels, int8_panels
-from mindserve_engine.native.weights.quantised import Int4Weight, Int8Weight, LinearWeight
+from mindserve_engine.native.device.cpu_layer import ARGUMENTS, CompiledLayer, fits
+from mindserve_engine.native.device.cpu_panels import fits_panels
+from mindserve_engine.native.device.cpu_products import PanelLinear
+from mindserve_engine.native.weights.quantised import LinearWeight
 
 _TYPES: Final = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
+"""How the kernels number the types."""
 _SIGNATURES: Final = {
     "mindserve_norm": "ipnpppnpnnnf",
     "mindserve_rotary": "ipnpppnnn",
@@ -29,7 +31,7 @@ _SIGNATURES: Final = {
     "mindserve_write_kv": "iipnpnppnnnnn",
     "mindserve_attention": "iipnpnppppnnnnnnfnfpnp",
     "mindserve_has_products": "",
-    "mindserve_product": "iipnnnpnpp",
+    "mindserve_product": "ipnnnpnpp",
 }
 _LETTERS: Final = {"i": c_int, "n": c_int64, "p": c_void_p, "f": c_float}
 
@@ -47,6 +49,8 @@ class CompiledCpuDevice(CpuDevice):
         self._write_kv = library.mindserve_write_kv
         self._attention = library.mindserve_attention
         self._num_threads = torch.get_num_threads()
+        self._layer = library.mindserve_layer
+        self._layer.argtypes, self._layer.restype = ARGUMENTS, None
         self._product = library.mindserve_product
         self.has_products = bool(library.mindserve_has_products())
 
@@ -58,9 +62,13 @@ class CompiledCpuDevice(CpuDevice):
         return super().compute_dtype(held, quantised=quantised)
 
     def linear(self, weight: LinearWeight, bias: Tensor | None, dtype: torch.dtype) -> Linear:
-        if isinstance(weight, Tensor) or not self.has_products or not fits_panels(weight):
+        fits_products = dtype == torch.float32 and self.has_products
+        if isinstance(weight, Tensor) or not fits_products or not fits_panels(weight):
             return super().linear(weight, bias, dtype)
         return PanelLinear(self._product, weight, bias)
+
+    def layer(self, parts: LayerParts) -> Layer:
+        return CompiledLayer(self._layer, parts, _TYPES) if fits(parts) else super().layer(parts)
 
     def norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
         x = _rows(x)
@@ -177,35 +185,6 @@ class CompiledCpuDevice(CpuDevice):
 
     def _plan(self, batch: StepBatch) -> BlockPlan:
         return plan_blocks(batch)
-
-
-class PanelLinear:
-    """Activations rounded to 8 bits in groups of 32 times weights of 4 or 8 bits, in whole numbers."""
-
-    def __init__(self, product: Callable[..., int], weight: Int4Weight | Int8Weight, bias: Tensor | None) -> None:
-        self._product = product
-        self._num_outputs, self._num_inputs = weight.shape
-        self._bits = 4 if isinstance(weight, Int4Weight) else 8
-        self._panels = int4_panels(weight) if isinstance(weight, Int4Weight) else int8_panels(weight)
-        self._bias = None if bias is None else bias.to(torch.float32).contiguous()
-
-    def __call__(self, x: Tensor) -> Tensor:
-        if x.stride(1) != 1:
-            x = x.contiguous()
-        out = torch.empty((x.shape[0], self._num_outputs), dtype=x.dtype)
-        self._product(
-            _TYPES[x.dtype],
-            self._bits,
-            x.data_ptr(),
-            x.stride(0),
-            x.shape[0],
-            self._num_inputs,
-            self._panels.data_ptr(),
-            self._num_outputs,
-            None if self._bias is None else self._bias.data_ptr(),
-            out.data_ptr(),
-        )
-        return out
 
 
 def _rows(x: Tensor) -> Tensor:

@@ -15,12 +15,11 @@
 //   8 bits: 8 outputs. 8 scales (float16), then for each 4 inputs 32 bytes, output o in bytes 4 o .. 4 o + 3.
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <limits>
 #include <vector>
-
-#include "cpu_numbers.h"
 
 #if defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
 #include <immintrin.h>
@@ -88,13 +87,12 @@ inline float greatest(const float* values) {
     return top;
 }
 
-template <class T>
-void round_row(const T* x, const Rounded& to) {
+void round_row(const float* x, const Rounded& to) {
     for (int64_t g = 0; g < to.groups(); ++g) {
         float values[kGroup], squares = 0, nothing = 0;
 #pragma omp simd reduction(+ : squares, nothing)
         for (int i = 0; i < kGroup; ++i) {
-            const float value = load(x[g * kGroup + i]);
+            const float value = x[g * kGroup + i];
             values[i] = value;
             squares += value * value;
             nothing += value * 0;  // NaN where a value is none or infinite: it must not get lost in a whole number
@@ -212,26 +210,24 @@ struct EightBits {
     }
 };
 
-template <class T>
 struct Output {
-    T* out;             // [rows, outputs]
+    float* out;         // [rows, outputs]
     int64_t outputs;
     const float* bias;  // [outputs] or null
 };
 
 // `count` outputs of one row from output number `first` on.
-template <class T>
-inline void put(const Output<T>& to, int64_t row, int64_t first, const float* values, int count) {
-    T* place = to.out + row * to.outputs + first;
+inline void put(const Output& to, int64_t row, int64_t first, const float* values, int count) {
+    float* place = to.out + row * to.outputs + first;
     if (to.bias == nullptr)
-        for (int o = 0; o < count; ++o) store(place + o, values[o]);
+        for (int o = 0; o < count; ++o) place[o] = values[o];
     else
-        for (int o = 0; o < count; ++o) store(place + o, values[o] + to.bias[first + o]);
+        for (int o = 0; o < count; ++o) place[o] = values[o] + to.bias[first + o];
 }
 
 // Rows of one panel whose first output is number `first`.
-template <class Bits, class T, int kRows>
-void panel_rows(const uint8_t* panel, const Rounded& x, int64_t row, int64_t first, const Output<T>& to) {
+template <class Bits, int kRows>
+void panel_rows(const uint8_t* panel, const Rounded& x, int64_t row, int64_t first, const Output& to) {
     constexpr int kOutputs = Bits::kOutputs;
     float tile[kRows * kOutputs];
     Bits::template tile<kRows>(panel, x.from(row), tile);
@@ -241,21 +237,21 @@ void panel_rows(const uint8_t* panel, const Rounded& x, int64_t row, int64_t fir
         else put(to, row + r, first, tile + r * kOutputs, static_cast<int>(left));
 }
 
-template <class Bits, class T>
+template <class Bits>
 void panel_product(const uint8_t* panel, const Rounded& x, int64_t begin, int64_t end, int64_t first,
-                   const Output<T>& to) {
+                   const Output& to) {
     int64_t row = begin;
-    for (; row + 4 <= end; row += 4) panel_rows<Bits, T, 4>(panel, x, row, first, to);
+    for (; row + 4 <= end; row += 4) panel_rows<Bits, 4>(panel, x, row, first, to);
     switch (end - row) {
-        case 3: panel_rows<Bits, T, 3>(panel, x, row, first, to); break;
-        case 2: panel_rows<Bits, T, 2>(panel, x, row, first, to); break;
-        case 1: panel_rows<Bits, T, 1>(panel, x, row, first, to); break;
+        case 3: panel_rows<Bits, 3>(panel, x, row, first, to); break;
+        case 2: panel_rows<Bits, 2>(panel, x, row, first, to); break;
+        case 1: panel_rows<Bits, 1>(panel, x, row, first, to); break;
         default: break;
     }
 }
 
-template <class Bits, class T>
-void product(const T* x, int64_t stride, int64_t rows, int64_t inputs, const uint8_t* panels, const Output<T>& to) {
+template <class Bits>
+void product(const float* x, int64_t stride, int64_t rows, int64_t inputs, const uint8_t* panels, const Output& to) {
     const int64_t groups = inputs / kGroup, num_panels = (to.outputs + Bits::kOutputs - 1) / Bits::kOutputs;
     // Of the thread that asks; it grows to the largest step's size once.
     static thread_local std::vector<int8_t> codes;
@@ -274,7 +270,7 @@ void product(const T* x, int64_t stride, int64_t rows, int64_t inputs, const uin
 #pragma omp for schedule(static) collapse(2)
         for (int64_t part = 0; part < parts; ++part)
             for (int64_t panel = 0; panel < num_panels; ++panel)
-                panel_product<Bits, T>(panels + panel * groups * Bits::kBlock, rounded, part * together,
+                panel_product<Bits>(panels + panel * groups * Bits::kBlock, rounded, part * together,
                                        std::min(rows, (part + 1) * together), panel * Bits::kOutputs, to);
     }
 }
@@ -286,12 +282,10 @@ extern "C" {
 int mindserve_has_products() { return 1; }
 
 // x [rows, inputs] with `stride` numbers from row to row, inputs a multiple of 32; out [rows, outputs], without gaps.
-int mindserve_product(int type, int bits, const void* x, int64_t stride, int64_t rows, int64_t inputs,
-                      const uint8_t* panels, int64_t outputs, const float* bias, void* out) {
-    if (bits == 4) {
-        FOR_TYPE(type, (product<FourBits, T>(IN(x), stride, rows, inputs, panels, {OUT(out), outputs, bias})))
-    }
-    FOR_TYPE(type, (product<EightBits, T>(IN(x), stride, rows, inputs, panels, {OUT(out), outputs, bias})))
+void mindserve_product(int bits, const float* x, int64_t stride, int64_t rows, int64_t inputs, const uint8_t* panels,
+                       int64_t outputs, const float* bias, float* out) {
+    if (bits == 4) product<FourBits>(x, stride, rows, inputs, panels, {out, outputs, bias});
+    else product<EightBits>(x, stride, rows, inputs, panels, {out, outputs, bias});
 }
 }
 
@@ -300,9 +294,7 @@ int mindserve_product(int type, int bits, const void* x, int64_t stride, int64_t
 extern "C" {
 
 int mindserve_has_products() { return 0; }
-int mindserve_product(int, int, const void*, int64_t, int64_t, int64_t, const uint8_t*, int64_t, const float*, void*) {
-    return 1;
-}
+void mindserve_product(int, const float*, int64_t, int64_t, int64_t, const uint8_t*, int64_t, const float*, float*) {}
 }
 
 #endif

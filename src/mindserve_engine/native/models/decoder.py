@@ -10,7 +10,15 @@ import torch
 from torch import Tensor
 from transformers import PretrainedConfig
 
-from mindserve_engine.native.device.base import AttentionSpec, Device, DeviceBatch, LayerCache, Linear
+from mindserve_engine.native.device.base import (
+    AttentionSpec,
+    Device,
+    DeviceBatch,
+    Layer,
+    LayerCache,
+    LayerParts,
+    Linear,
+)
 from mindserve_engine.native.lora.linear import AdapterBank
 from mindserve_engine.native.models.base import CacheShape
 from mindserve_engine.native.models.head import RefinedHead
@@ -66,18 +74,6 @@ def _rotates_whole_heads(config: PretrainedConfig) -> bool:
     return bool(parameters.get("partial_rotary_factor", 1.0) == 1.0)
 
 
-@dataclass(frozen=True, slots=True)
-class _Layer:
-    input_norm: Tensor
-    qkv: Linear
-    qk_norm: Tensor | None
-    """[H + KV, D]: the query norm for each query head, then the key norm for each key head."""
-    output: Linear
-    post_norm: Tensor
-    gate_up: Linear
-    down: Linear
-
-
 class Decoder:
     """Implements ``Model``."""
 
@@ -99,7 +95,6 @@ class Decoder:
         self._device = device
         self._shape = shape = DecoderShape.of(config)
         self.cache_shapes = (CacheShape(shape.kv_heads, shape.head_dim),) * shape.num_layers
-        self._attention = AttentionSpec(scale=shape.head_dim**-0.5)
         self._rotary = RotaryTable(
             config,
             head_dim=shape.head_dim,
@@ -110,9 +105,9 @@ class Decoder:
         self._active = adapters.active
         loader = _Loader(shape, source, device, dtype, adapters)
         self._embedding = loader.embedding()
-        self._layers = []
+        self._layers: list[Layer] = []
         for number in range(shape.num_layers):
-            self._layers.append(loader.layer(number))
+            self._layers.append(device.layer(loader.layer(number)))
             progress((number + 1) / (shape.num_layers + 1))
         self._norm = loader.norm("model.norm.weight")
         self._head = loader.head(self._embedding, tied=config.tie_word_embeddings)
@@ -122,27 +117,11 @@ class Decoder:
         self._active.rows = batch.adapter_rows
         factors = self._device.rotary_factors(*self._rotary.at(batch.positions))
         residual = rows_of(self._embedding, batch.token_ids).to(self.dtype)
-        first = self._layers[0]
-        normed = self._device.norm(residual, first.input_norm, self._shape.eps)
-        for number, layer in enumerate(self._layers):
-            mixed = self._attend(layer, normed, factors, batch, caches[number])
-            normed, residual = self._device.add_norm(mixed, residual, layer.post_norm, self._shape.eps)
-            fed = layer.down(self._device.swiglu(layer.gate_up(normed)))
-            if number + 1 < len(self._layers):
-                following = self._layers[number + 1].input_norm
-                normed, residual = self._device.add_norm(fed, residual, following, self._shape.eps)
+        fed: Tensor | None = None
+        for layer, cache in zip(self._layers, caches, strict=True):
+            fed, residual = layer(fed, residual, factors, batch, cache)
+        assert fed is not None
         return self._project(fed, residual, batch.last_rows)
-
-    def _attend(self, layer: _Layer, normed: Tensor, factors: Any, batch: DeviceBatch, cache: LayerCache) -> Tensor:
-        heads, kv_heads = self._shape.heads, self._shape.kv_heads
-        projected = layer.qkv(normed).view(-1, heads + 2 * kv_heads, self._shape.head_dim)
-        query_key, value = projected[:, : heads + kv_heads], projected[:, heads + kv_heads :]
-        if layer.qk_norm is not None:
-            query_key = self._device.norm(query_key, layer.qk_norm, self._shape.eps)
-        query_key = self._device.rotary(query_key, factors)
-        query, key = query_key[:, :heads], query_key[:, heads:]
-        self._device.write_kv(key, value, cache, batch)
-        return layer.output(self._device.attention(query, key, value, cache, batch, self._attention))
 
     def _project(self, fed: Tensor, residual: Tensor, rows: Tensor) -> Tensor:
         """The head sees only the rows whose successors are sampled: in prefill it would be a fifth of the work."""
@@ -177,11 +156,11 @@ class _Loader:
     def norm(self, name: str) -> Tensor:
         return self._source.tensor(name, (self._shape.hidden,), self._dtype)
 
-    def layer(self, number: int) -> _Layer:
+    def layer(self, number: int) -> LayerParts:
         shape, prefix = self._shape, f"model.layers.{number}."
         width, kv_width = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
         queries_keys_values = {"q_proj": width, "k_proj": kv_width, "v_proj": kv_width}
-        return _Layer(
+        return LayerParts(
             input_norm=self.norm(prefix + "input_layernorm.weight"),
             qkv=self._fused(prefix + "self_attn.", queries_keys_values, shape.hidden),
             qk_norm=self._qk_norm(prefix + "self_attn."),
@@ -189,6 +168,11 @@ class _Loader:
             post_norm=self.norm(prefix + "post_attention_layernorm.weight"),
             gate_up=self._fused(prefix + "mlp.", {"gate_proj": shape.inner, "up_proj": shape.inner}, shape.hidden),
             down=self._fused(prefix + "mlp.", {"down_proj": shape.hidden}, shape.inner),
+            heads=shape.heads,
+            kv_heads=shape.kv_heads,
+            head_dim=shape.head_dim,
+            eps=shape.eps,
+            attention=AttentionSpec(scale=shape.head_dim**-0.5),
         )
 
     def _fused(self, prefix: str, parts: dict[str, int], inputs: int) -> Linear:
