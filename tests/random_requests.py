@@ -232,20 +232,27 @@ def _lacks_grammar(request: dict[str, Any]) -> bool:
 
 
 LACKING: Final = (_lacks_tools, _lacks_grammar)
-"""Features that this server and the tiny model it serves do not have (reading C19): its template knows no tools."""
+"""Features that a tiny model does not have (reading C19): its template knows no tools."""
 
 
 class Verdict:
     """Says which requests the contract refuses."""
 
-    def __init__(self, validator: jsonschema_rs.Draft202012Validator, models: tuple[str, ...]) -> None:
+    def __init__(
+        self,
+        validator: jsonschema_rs.Draft202012Validator,
+        models: tuple[str, ...],
+        lacking: tuple[Callable[[dict[str, Any]], bool], ...] = (),
+    ) -> None:
+        """``lacking``: wishes for features that the server has not."""
         self._validator = validator
         self._models = models
+        self._lacking = lacking
 
     def is_taken(self, request: dict[str, Any]) -> bool:
         return (
             self._validator.is_valid(request)
             and request["model"] in self._models
             and not any(breaks(request) for breaks in BEYOND_SCHEMA.values())
-            and not any(lacks(request) for lacks in LACKING)
+            and not any(lacks(request) for lacks in self._lacking)
         )

@@ -70,7 +70,7 @@ def validators(contract: dict[str, Any]) -> dict[str, jsonschema_rs.Draft202012V
 
 @pytest.fixture(scope="module")
 def verdict(validators: dict[str, jsonschema_rs.Draft202012Validator]) -> Verdict:
-    return Verdict(validators["ChatCompletionRequest"], NAMES)
+    return Verdict(validators["ChatCompletionRequest"], NAMES, random_requests.LACKING)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
