@@ -18,7 +18,7 @@ import pytest
 import pytest_asyncio
 
 from mindserve.api._generated.operations import OPERATIONS
-from tests.conformance.fuzzing.bodies import fitted, is_taken, streamed, with_served_model
+from tests.conformance.fuzzing.bodies import fitted, formed, is_taken, streamed, with_served_model
 from tests.conformance.fuzzing.runs import BASELINE, CHAT_ONLY, Report, run
 from tests.conformance.mutants.faults import accepting, on_answer
 from tests.conformance.mutants.proxy import Answer, Proxy, Question
@@ -27,11 +27,11 @@ from tests.serving import chat_body, running, scripted_model
 MIN_EXAMPLES: Final = 2000
 MIN_TAKEN: Final = 250
 """Of each pass: bodies that were made up to be taken."""
-MIN_BOUND: Final = 10
+MIN_BOUND: Final = 5
 """Of requests with tools, with strict ones, and with a form of answer."""
 REPLIES: Final = [{"default": True, "pieces": ["Hello", "!", " 世界 ", "🚀"]}]
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(900)]
 
 
 @pytest.fixture(scope="module")
@@ -147,3 +147,6 @@ async def test_what_is_wrong_with_a_body_stays() -> None:
         assert with_served_model(body) == body
     assert with_served_model({"model": "another", "n": 0}) == {"model": "m", "n": 0}
     assert streamed({"stream": "yes"}) == {"stream": "yes"}
+    for body in ({"response_format": 5, "a": 1, "b": 2}, {"use_beam_search": True, "a": 1, "b": 2}, {"a": 1}, None):
+        assert formed(body) == body
+    assert formed({"a": 1, "b": 2, "c": 3})["response_format"] == {"type": "json_object"}
