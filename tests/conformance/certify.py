@@ -25,6 +25,8 @@ from mindserve.config.packaged import DEFAULT_MODEL
 
 ROOT: Final = Path(__file__).parents[2]
 MAX_CONTEXT: Final = 1 << 20
+MAX_TOKENS: Final = 512
+"""maxIterTimes of an empty config.json."""
 FULL_TEXT_CASES: Final = ("golden.*", "stream.*", "whole.*")
 """Those that streams of cumulative text bear upon."""
 
@@ -60,9 +62,9 @@ def scripted_setup(folder: Path, *, full_text: bool = False, thinks: bool = Fals
 
 
 def _profile() -> dict[str, Any]:
-    """The shipped one, and the longest prompt that this server takes."""
+    """The shipped one, with the longest prompt that this server takes and the most tokens that it generates."""
     shipped: dict[str, Any] = yaml.safe_load((PROFILES / "mindserve.yaml").read_text("utf-8"))
-    return {**shipped, "limits": {**shipped["limits"], "max_prompt_tokens": MAX_CONTEXT - 1}}
+    return {**shipped, "limits": {**shipped["limits"], "max_prompt_tokens": MAX_CONTEXT - 1, "max_tokens": MAX_TOKENS}}
 
 
 def _config(script: Path, folder: Path, *, full_text: bool) -> dict[str, Any]:
