@@ -1,9 +1,9 @@
 """Request bodies: a named base request and what is changed in it.
 
 A place is written as the server names it in refusals: ``messages[0].content[1].text``. A value
-``{repeat: TEXT, times: N}`` stands for that long string, ``{items: VALUE, times: N}`` for that long list,
-``{nested: N}`` for N lists inside each other; ``"{model}"`` as the model for the name of the served one,
-``"{adapter}"`` for an adapter's.
+``{repeat: TEXT, times: N}`` is that long string (``begin`` and ``then`` around it), ``{items: VALUE, times: N}`` stands
+for that long list, ``{nested: N}`` for N lists inside each other; ``"{model}"`` as the model for the name of the served
+one, ``"{adapter}"`` for an adapter's.
 """
 
 from __future__ import annotations
@@ -47,6 +47,14 @@ class Change:
         return Change(self.base, {**self.put, **more}, kept)
 
 
+def change_of(entry: Mapping[str, Any], base: str = "plain") -> Change:
+    """A change as case files and probes write it: ``base``, ``set``, ``drop``. Raises ``ValueError``."""
+    named = entry.get("base", base)
+    if named not in bases():
+        raise ValueError(f"there is no base request {named}")
+    return Change(named, entry.get("set", {}), tuple(entry.get("drop", ())))
+
+
 _GONE: Final = object()
 
 
@@ -83,8 +91,8 @@ def expanded(value: Any) -> Any:
         return [expanded(element) for element in value]
     if not isinstance(value, dict):
         return value
-    if value.keys() == {"repeat", "times"}:
-        return value["repeat"] * value["times"]
+    if {"repeat", "times"} <= value.keys() <= {"begin", "repeat", "times", "then"}:
+        return f"{value.get('begin', '')}{value['repeat'] * value['times']}{value.get('then', '')}"
     if value.keys() == {"items", "times"}:
         return [expanded(value["items"])] * value["times"]
     if value.keys() == {"nested"}:

@@ -53,9 +53,15 @@ class Call:
     raw: bytes | None = None
     pad_to_limit: bool = False
     """A body of one byte more than the profile's ``max_body_bytes``."""
+    fill_prompt: bool = False
+    """A message of more tokens than the profile's ``max_prompt_tokens``."""
 
-    def json_body(self, model: str, adapter: str | None = None) -> Body | None:
-        return None if self.change is None else self.change.body(model, adapter)
+    def json_body(self, model: str, adapter: str | None = None, max_prompt_tokens: int | None = None) -> Body | None:
+        if self.change is None:
+            return None
+        # Each word is a token at least, and the template has some of its own.
+        too_long = {"messages[0].content": "a " * (max_prompt_tokens or 1)} if self.fill_prompt else {}
+        return self.change.but(put=too_long).body(model, adapter)
 
     def content(self, body: Body | None, model: str, max_body_bytes: int | None = None) -> bytes | None:
         """The bytes to send; ``body`` is what ``json_body`` gave."""
@@ -88,6 +94,8 @@ class Expectation:
     checks: tuple[Check, ...] = ()
     same_as: tuple[Change, ...] = ()
     """Requests whose answers say the same, streamed or not."""
+    unlike: tuple[Change, ...] = ()
+    """Requests whose answers say something else."""
     component: str | None = None
     """Of a plane's JSON body; None: the body is free."""
 
@@ -104,6 +112,7 @@ class Expectation:
         }[self.kind]
         extra = [check.id if check.argument is None else f"{check.id}: {check.argument}" for check in self.checks]
         extra += ["the same answer as to the question in its other forms"] * bool(self.same_as)
+        extra += ["another answer than to the other question"] * bool(self.unlike)
         extra += [f"or a refusal that names {self.unless}"] * bool(self.unless)
         return "; ".join([told, *extra])
 

@@ -9,6 +9,7 @@ from functools import cache
 from conformance.capabilities import capability_names
 from conformance.case import Case
 from conformance.derive import derived_cases
+from conformance.feature_cases import feature_cases
 from conformance.files import SuiteError
 from conformance.golden_cases import golden_cases
 from conformance.judge import THEMES
@@ -21,7 +22,7 @@ from conformance.rule_cases import rule_pair_cases
 def all_cases() -> tuple[Case, ...]:
     """Written and derived. Raises ``SuiteError``."""
     assert THEMES
-    cases = (*load_cases(), *golden_cases(), *derived_cases(), *rule_pair_cases())
+    cases = (*load_cases(), *feature_cases(), *golden_cases(), *derived_cases(), *rule_pair_cases())
     repeated = [name for name, count in Counter(case.id for case in cases).items() if count > 1]
     if repeated:
         raise SuiteError(f"ids of cases are not unique: {', '.join(repeated)}")

@@ -47,6 +47,12 @@ class Contract:
         return schema
 
     @cached_property
+    def error_types(self) -> dict[int, str]:
+        """Status of a refusal -> the class of its error."""
+        field = self.field("ErrorBody.error_type")
+        return dict(zip(field["x-statuses"], field["enum"], strict=True))
+
+    @cached_property
     def lines(self) -> frozenset[int]:
         """All lines of the document's tables."""
         tables = [value for key, value in self.document["x-mindie"].items() if key.endswith("-table")]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from conformance.case import Case, Kind
 from conformance.contract import Contract, lines_of
-from conformance.judge import BETWEEN
+from conformance.judge import APART, BETWEEN
 from conformance.oracle.registry import INVARIANTS, Scope
 
 
@@ -38,6 +38,7 @@ def coverage(contract: Contract, cases: Sequence[Case]) -> Coverage:
     lines = {line: [case.id for case in cases if line in case.lines] for line in sorted(contract.lines)}
     asked = {check.id for case in cases for check in case.expect.checks}
     asked |= set(BETWEEN) if any(case.expect.same_as for case in cases) else set()
+    asked |= {APART} if any(case.expect.unlike for case in cases) else set()
     asked |= {"plane-schema"} if any(case.expect.component for case in cases) else set()
     return Coverage(
         lines=lines,

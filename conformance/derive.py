@@ -7,7 +7,7 @@ request a field is tried.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
 
 from conformance.bodies import Change, bases, steps
@@ -32,15 +32,29 @@ class Field:
     base: str
     beside: Mapping[str, Any]
     """Added to requests that must be accepted."""
+    shows: Mapping[str, Any]
+    """Added where null, absent and the default are compared."""
     needs: frozenset[str]
+    feature: frozenset[str]
+    """Capabilities for values that ask for something."""
+    neutral: tuple[Any, ...]
+    """Values that say no more than leaving the field out; null is always one."""
     fixed: bool
     unless: str | None
     alone: bool
+    reading: Mapping[str, str]
+    """Kind of case -> the reading on which alone it stands; "*" is all kinds."""
 
-    @property
-    def level(self) -> Level:
+    def level(self, reading: str | None) -> Level:
         """What only a reading says, a server of the document need not know."""
-        return Level.MUST if lines_of(self.schema) else Level.SHOULD
+        return Level.MUST if lines_of(self.schema) and reading is None else Level.SHOULD
+
+    def is_neutral(self, value: Any) -> bool:
+        return value is None or any(type(value) is type(one) and value == one for one in self.neutral)
+
+    def needs_for(self, value: Any) -> frozenset[str]:
+        """What a server must be able to do to take the value. A neutral one is no wish for the feature."""
+        return self.needs if self.is_neutral(value) else self.needs | self.feature
 
     @property
     def sample(self) -> Any:
@@ -80,10 +94,14 @@ def _field(
         required=required,
         base=extra.get("base") or context["base"],
         beside=extra.get("with", {}),
+        shows=extra.get("shows", {}),
         needs=frozenset([*context.get("needs", ()), *extra.get("needs", ())]),
+        feature=frozenset(extra.get("feature", ())),
+        neutral=tuple(extra.get("neutral", ())),
         fixed=extra.get("fixed", False),
         unless=extra.get("unless"),
         alone=extra.get("alone", False),
+        reading=extra.get("reading", {}),
     )
 
 
@@ -95,25 +113,24 @@ def _cases_of(contract: Contract, field: Field) -> Iterator[Case]:
     if not field.required:
         yield from _null_cases(contract, field)
         return
-    yield _refused(field, "null", "null", Change(field.base, {field.place: None}))
-    yield _refused(field, "missing", "left out", Change(field.base, {}, (field.place,)))
+    yield _case(field, "null", "null", Change(field.base, {field.place: None}), _refusal(field))
+    yield _case(field, "missing", "left out", Change(field.base, {}, (field.place,)), _refusal(field))
 
 
 def _trial_case(contract: Contract, field: Field, trial: Trial) -> Case:
-    level = Level.SHOULD if trial.is_reading else field.level
     change = Change(field.base, {field.place: trial.value})
     if trial.accepted and not (trial.is_conditional and not _is_valid(contract, change)):
-        return _accepted(field, trial.kind, trial.says, change.but(put=field.beside), level)
-    return _refused(field, trial.kind, trial.says, change, level, trial.at)
+        return _accepted(field, trial.kind, trial.says, change.but(put=field.beside), trial.reading)
+    return _case(field, trial.kind, trial.says, change, _refusal(field, trial.at), trial.reading)
 
 
 def _null_cases(contract: Contract, field: Field) -> Iterator[Case]:
     """Whether null is taken is the contract's to say: conditions between fields may forbid it."""
     null = Change(field.base, {field.place: None, **field.beside})
     if not _is_valid(contract, null):
-        yield _refused(field, "null", "null", null)
+        yield _case(field, "null", "null", null, _refusal(field))
         return
-    yield _accepted(field, "null", "null", null, field.level)
+    yield _accepted(field, "null", "null", null)
     if not field.alone:
         yield _absent_case(field)
 
@@ -124,7 +141,7 @@ def _is_valid(contract: Contract, change: Change) -> bool:
 
 def _absent_case(field: Field) -> Case:
     """Null, the documented default and nothing at all mean the same."""
-    put = {"seed": 7, **field.beside, field.place: None}
+    put = {"seed": 7, **field.beside, **field.shows, field.place: None}
     change = Change(field.base, put)
     has_it = field.sample is not _ABSENT
     absent = Change(field.base, {key: value for key, value in put.items() if key != field.place or has_it})
@@ -133,41 +150,46 @@ def _absent_case(field: Field) -> Case:
     if default is not None:
         others.append(change.but(put={field.place: default}))
     says = "null and leaving it out" if default is None else f"null, leaving it out and its default {default!r}"
-    case = _accepted(field, "absent", f"{says} mean the same", change, field.level)
     # A tool is shown to the model as it was written (C8), so leaving a default out may change the prompt.
     is_shown = field.place.startswith("tools")
     expect = Expectation(kind=Kind.ANSWER, same_as=() if is_shown else tuple(others))
-    return _but(case, expect, case.needs | {"reproducible"})
+    needs = field.needs_for(default) | {"reproducible"}
+    return _case(field, "absent", f"{says} mean the same", change, expect, needs=needs)
 
 
-def _accepted(field: Field, kind: str, says: str, change: Change, level: Level) -> Case:
-    return _case(field, kind, says, change, Expectation(kind=Kind.ANSWER, unless=field.unless), level, field.needs)
+def _accepted(field: Field, kind: str, says: str, change: Change, reading: str | None = None) -> Case:
+    value = change.put[field.place]
+    expect = Expectation(kind=Kind.ANSWER, unless=None if field.is_neutral(value) else field.unless)
+    return _case(field, kind, says, change, expect, reading, field.needs_for(value))
 
 
-def _refused(field: Field, kind: str, says: str, change: Change, level: Level | None = None, at: str = "") -> Case:
-    expect = Expectation(kind=Kind.REFUSED, status=_UNPROCESSABLE, names=field.place + at)
-    return _case(field, kind, says, change, expect, level or field.level, frozenset())
+def _refusal(field: Field, at: str = "") -> Expectation:
+    return Expectation(kind=Kind.REFUSED, status=_UNPROCESSABLE, names=field.place + at)
 
 
 def _case(
-    field: Field, kind: str, says: str, change: Change, expect: Expectation, level: Level, needs: frozenset[str]
+    field: Field,
+    kind: str,
+    says: str,
+    change: Change,
+    expect: Expectation,
+    reading: str | None = None,
+    needs: frozenset[str] = frozenset(),
 ) -> Case:
     verb = "accepted" if expect.kind is Kind.ANSWER else "refused"
+    reading = reading or field.reading.get(kind) or field.reading.get("*")
+    readings = dict.fromkeys([*([reading] if reading else ()), *readings_of(field.schema)])
     return Case(
         id=f"request.{field.name}.{kind}",
         theme="requests",
         says=f"{field.place}: {says}" + ("" if kind == "absent" else f" is {verb}"),
         lines=lines_of(field.schema),
-        readings=readings_of(field.schema),
-        level=level,
+        readings=tuple(readings),
+        level=field.level(reading),
         needs=needs,
         call=Call(change=change),
         expect=expect,
     )
-
-
-def _but(case: Case, expect: Expectation, needs: frozenset[str]) -> Case:
-    return replace(case, expect=expect, needs=needs)
 
 
 def _value_at(body: Any, place: str) -> Any:

@@ -31,8 +31,8 @@ class Trial:
     says: str
     value: Any
     accepted: bool
-    is_reading: bool = False
-    """The bound is a reading's and not the document's (C24)."""
+    reading: str | None = None
+    """The reading on which alone it stands: the document does not say it."""
     is_conditional: bool = False
     """Whether it is taken is the whole request's affair: a condition between fields may forbid it."""
     at: str = ""
@@ -97,9 +97,9 @@ def _numbers(option: Schema) -> Iterator[Trial]:
         yield Trial("very-large", "a very large number: there is no upper bound", _LARGE, True)
     inside = max(1, option.get("minimum", 1))
     if option["type"] == "integer":
-        yield Trial("integral-float", "an integer written with a decimal point (R3)", float(inside), True)
+        yield Trial("integral-float", "an integer written with a decimal point", float(inside), True, "R3")
     else:
-        yield Trial("integer", "a number without a decimal point (R3)", inside, True)
+        yield Trial("integer", "a number without a decimal point", inside, True, "R3")
 
 
 def _next_float(value: float, way: int) -> float:
@@ -124,8 +124,8 @@ def _arrays(contract: Contract, option: Schema, sample: Any) -> Iterator[Trial]:
     else:
         yield Trial("no-items", "an empty list", [], True, is_conditional=True)
     if (most := option.get("maxItems")) is not None:
-        yield Trial("most-items", f"{most} items", {"items": item, "times": most}, True, is_reading=True)
-        yield Trial("too-many", f"{most + 1} items", {"items": item, "times": most + 1}, False, is_reading=True)
+        yield Trial("most-items", f"{most} items", {"items": item, "times": most}, True, reading="C24")
+        yield Trial("too-many", f"{most + 1} items", {"items": item, "times": most + 1}, False, reading="C24")
     if "$ref" in items or "type" in items:
         known = {one["type"] for one in alternatives(contract, items)}
         for trial in _other_types(known | {"null"} if "null" in known else known):

@@ -6,19 +6,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from conformance.bodies import Body, Change
+from conformance.bodies import Body, Change, change_of
 from conformance.capabilities import probes
 from conformance.case import CHAT, Call
 from conformance.client import Client, Exchange, Sent, Trouble
-from conformance.contract import load_contract
+from conformance.contract import listed, load_contract
 from conformance.files import SuiteError
-from conformance.load import change_of
+from conformance.judge import BAD_REQUEST, UNPROCESSABLE
 from conformance.oracle.seen import NotJson, Seen, parse_json
-from conformance.oracle.shapes import shortened
+from conformance.oracle.shapes import names_place, shortened
 from conformance.results import Capability
 from conformance.settings import Settings
 
 _HEADERS: Final = {"Content-Type": "application/json"}
+ANOTHER_SEED: Final = 1
+"""Than that of the base request ``drawn``."""
 
 
 @dataclass(frozen=True)
@@ -50,8 +52,8 @@ async def discover(client: Client, settings: Settings) -> Discovery:
         elif probe["by"] == "profile":
             found[name] = Capability(name, False, "only a profile can say so")
         elif probe["by"] == "limit":
-            limit = settings.profile.max_body_bytes
-            found[name] = Capability(name, limit is not None, f"limits.max_body_bytes of the profile: {limit}")
+            limit = getattr(settings.profile, probe["limit"])
+            found[name] = Capability(name, limit is not None, f"limits.{probe['limit']} of the profile: {limit}")
         elif probe["by"] == "models":
             found[name] = _adapters(name, adapter)
         else:
@@ -94,19 +96,37 @@ def _adapters(name: str, adapter: str | None) -> Capability:
 
 
 async def _probed(client: Client, settings: Settings, name: str, probe: Mapping[str, Any]) -> Capability:
-    """A capability is absent when the probe is refused, or its answer lacks what it should show."""
+    """A capability is absent when the probe is refused as C19 has it, or its answer lacks what it should show."""
     change = change_of(probe)
     exchange, asked = await _chat(client, settings, change)
     text = shortened(exchange.body.decode("utf-8", "replace"))
-    if exchange.status is not None and 400 <= exchange.status < 500:
-        return Capability(name, False, f"refused with {exchange.status}: {text}")
+    told = f"{exchange.status}: {text}"
     if probe["by"] == "refusal":
-        return Capability(name, True, f"status {exchange.status} to a request for it")
-    if exchange.status is None or exchange.status >= 400 or exchange.trouble is not None:
-        return Capability(name, False, f"no answer to the probe: status {exchange.status}, {exchange.reason or text}")
-    again = (await _chat(client, settings, change))[0] if probe["by"] == "repetition" else None
+        if _is_lacking(exchange, probe):
+            return Capability(name, False, f"refused with {told}")
+        is_odd = exchange.status is None or exchange.status >= BAD_REQUEST
+        return Capability(name, True, f"no refusal that names the field, so it is asked: {told}" if is_odd else "taken")
+    if exchange.status is None or exchange.status >= BAD_REQUEST or exchange.trouble is not None:
+        # Nobody may lack what a repetition asks for, so its cases are asked and tell what is wrong.
+        is_asked = probe["by"] == "repetition" and exchange.trouble is None
+        return Capability(name, is_asked, f"no answer to the probe: status {told} {exchange.reason}".rstrip())
+    again = None
+    if probe["by"] in ("repetition", "variation"):
+        other = change if probe["by"] == "repetition" else change.but(put={"seed": ANOTHER_SEED})
+        again = (await _chat(client, settings, other))[0]
     shows = _shows(settings, probe, asked, exchange, again)
     return Capability(name, shows, f"{probe['says']}: {'yes' if shows else 'no'}")
+
+
+def _is_lacking(exchange: Exchange, probe: Mapping[str, Any]) -> bool:
+    """A validation failure whose text names the field (C19)."""
+    if exchange.status != UNPROCESSABLE:
+        return False
+    try:
+        text = parse_json(exchange.body)["error"]
+        return any(names_place(text, place) for place in listed(probe["field"]))
+    except (NotJson, KeyError, TypeError):
+        return False
 
 
 async def _chat(client: Client, settings: Settings, change: Change) -> tuple[Exchange, Body]:
@@ -123,7 +143,8 @@ def _shows(
         seen = Seen(load_contract(), settings.profile, settings.model, asked, exchange)
         if again is not None:
             other = Seen(load_contract(), settings.profile, settings.model, asked, again)
-            return seen.sequences[0].told() == other.sequences[0].told()
+            is_same = seen.sequences[0].told() == other.sequences[0].told()
+            return is_same is (probe["by"] == "repetition")
         if "text" in probe:
             return bool(seen.sequences[0].text == probe["text"])
         if "key" in probe:

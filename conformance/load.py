@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import jsonschema_rs
 
-from conformance.bodies import Change, bases
+from conformance.bodies import Change, change_of, expanded
 from conformance.case import CHAT, Call, Case, Check, Expectation, Kind, Level, marker
 from conformance.contract import listed
 from conformance.files import CASES, SuiteError, read_yaml
@@ -20,6 +20,10 @@ _CHANGE: Final[dict[str, Any]] = {
     "base": _TEXT,
     "set": {"type": "object"},
     "drop": _TEXTS,
+}
+_CHANGES: Final = {
+    "type": "array",
+    "items": {"type": "object", "additionalProperties": False, "properties": _CHANGE},
 }
 _SCHEMA: Final[dict[str, Any]] = {
     "type": "object",
@@ -53,6 +57,7 @@ _SCHEMA: Final[dict[str, Any]] = {
                             "text": {"type": ["string", "object"]},
                             "base64": _TEXT,
                             "pad_to_limit": {"type": "boolean"},
+                            "fill_prompt": {"type": "boolean"},
                         },
                     },
                     "expect": {
@@ -68,10 +73,8 @@ _SCHEMA: Final[dict[str, Any]] = {
                             "names": _TEXT,
                             "unless": _TEXT,
                             "check": {"type": "array"},
-                            "same_as": {
-                                "type": "array",
-                                "items": {"type": "object", "additionalProperties": False, "properties": _CHANGE},
-                            },
+                            "same_as": _CHANGES,
+                            "unlike": _CHANGES,
                         },
                     },
                 },
@@ -124,24 +127,13 @@ def _case(theme: str, entry: Mapping[str, Any]) -> Case:
     )
 
 
-def change_of(entry: Mapping[str, Any], base: str = "plain") -> Change:
-    named = entry.get("base", base)
-    if named not in bases():
-        raise ValueError(f"there is no base request {named}")
-    return Change(named, entry.get("set", {}), tuple(entry.get("drop", ())))
-
-
 def _call(request: Mapping[str, Any], change: Change | None) -> Call:
     raw = None
     if "base64" in request:
         raw = base64.b64decode(request["base64"])
     elif "text" in request:
         text = request["text"]
-        raw = (
-            text
-            if isinstance(text, str)
-            else text.get("begin", "") + text["repeat"] * text["times"] + text.get("then", "")
-        ).encode()
+        raw = (text if isinstance(text, str) else expanded(text)).encode()
     has_body = raw is not None or change is not None
     return Call(
         method=request.get("method", "POST" if has_body else "GET"),
@@ -150,22 +142,27 @@ def _call(request: Mapping[str, Any], change: Change | None) -> Call:
         change=change,
         raw=raw,
         pad_to_limit=request.get("pad_to_limit", False),
+        fill_prompt=request.get("fill_prompt", False),
     )
 
 
 def _expectation(entry: Mapping[str, Any], change: Change | None) -> Expectation:
     (kind,) = [kind for kind in Kind if kind.value in entry]
     status = entry[kind.value]
-    same_as = [
-        (change or Change()).but(put=other.get("set"), drop=other.get("drop", ())) for other in entry.get("same_as", ())
-    ]
+    same_as, unlike = (
+        tuple(
+            (change or Change()).but(put=other.get("set"), drop=other.get("drop", ())) for other in entry.get(key, ())
+        )
+        for key in ("same_as", "unlike")
+    )
     return Expectation(
         kind=kind,
         status=200 if status is True else status,
         names=entry.get("names"),
         unless=entry.get("unless"),
         checks=tuple(_check(one) for one in entry.get("check", ())),
-        same_as=tuple(same_as),
+        same_as=same_as,
+        unlike=unlike,
         component=entry.get("component"),
     )
 

@@ -25,6 +25,8 @@ _SCHEMA: Final[dict[str, Any]] = {
             "additionalProperties": False,
             "properties": {
                 "max_body_bytes": {"type": "integer", "minimum": 1024},
+                "max_prompt_tokens": {"type": "integer", "minimum": 1, "maximum": 1 << 20},
+                "max_tokens": {"type": "integer", "minimum": 1},
             },
         },
         "timeouts": {
@@ -56,6 +58,12 @@ class Profile:
     """Name of a LoRA adapter; None: the first one that ``/v1/models`` lists."""
     max_body_bytes: int | None = None
     """The server's own limit of a request body: one byte more is sent. None: it is not tested."""
+    max_prompt_tokens: int | None = None
+    """Tokens of the longest prompt (MindIE: the least of maxInputTokenLen, maxSeqLen - 1 and the model's positions): a
+    longer one is sent. None: only one that is too long for any server."""
+    max_tokens: int | None = None
+    """The most tokens that the server generates, whatever is asked for (MindIE: maxIterTimes): an answer that long is
+    asked for. None: it is not tested."""
     request_s: float | None = None
     total_s: float | None = None
     rate: float | None = None

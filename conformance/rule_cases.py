@@ -1,4 +1,4 @@
-"""The cases of ``cases/rules.yaml``: for every x-rule a request that breaks it and one that just keeps it."""
+"""The cases of ``cases/rules.yaml``: for every x-rule a request that breaks it and one that keeps it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from conformance.bodies import Change
-from conformance.case import Call, Case, Expectation, Kind
+from conformance.case import Call, Case, Expectation, Kind, Level
 from conformance.contract import lines_of, load_contract, readings_of
 from conformance.files import CASES, read_yaml
 
@@ -43,24 +43,43 @@ def load_rule_cases(model: str) -> list[RuleCase]:
 
 
 def rule_pair_cases() -> Iterator[Case]:
-    """Two cases for each rule: ``rules.<rule>.breaks`` and ``rules.<rule>.keeps``."""
+    """For each rule ``rules.<rule>.breaks`` and ``rules.<rule>.keeps``, and for some ``rules.<rule>.border``."""
     rules = load_contract().document["paths"]["/v1/chat/completions"]["post"]["x-rules"]
     known = {rule["id"]: rule for rule in rules}
     for pair in _pairs():
-        rule = known[pair["rule"]]
-        for half in ("breaks", "keeps"):
-            yield Case(
-                id=f"rules.{pair['rule']}.{half}",
-                theme="rules",
-                says=f"A request that {'breaks' if half == 'breaks' else 'just keeps'} the rule {pair['rule']}",
-                lines=lines_of(rule),
-                readings=readings_of(rule),
-                needs=frozenset(pair.get("needs", ())) if half == "keeps" else frozenset(),
-                call=Call(change=Change(put=pair[half])),
-                expect=Expectation(kind=Kind.REFUSED, status=_UNPROCESSABLE, names=pair["field"])
-                if half == "breaks"
-                else Expectation(kind=Kind.ANSWER, unless=pair.get("unless")),
-            )
+        rule, needs = known[pair["rule"]], frozenset(pair.get("needs", ()))
+        refusal = Expectation(kind=Kind.REFUSED, status=_UNPROCESSABLE, names=pair["field"])
+        yield _case(pair, rule, "breaks", pair["breaks"], refusal)
+        yield _case(pair, rule, "keeps", pair["keeps"], _answer(pair), needs)
+        if "border" in pair:
+            border = pair["border"]
+            yield _case(pair, rule, "border", border["sends"], _answer(border), frozenset(border.get("needs", ())))
+
+
+def _answer(entry: dict[str, Any]) -> Expectation:
+    return Expectation(kind=Kind.ANSWER, unless=entry.get("unless"))
+
+
+def _case(
+    pair: dict[str, Any],
+    rule: dict[str, Any],
+    kind: str,
+    sends: dict[str, Any],
+    expect: Expectation,
+    needs: frozenset[str] = frozenset(),
+) -> Case:
+    verb = {"breaks": "breaks", "keeps": "keeps", "border": "just keeps"}[kind]
+    return Case(
+        id=f"rules.{pair['rule']}.{kind}",
+        theme="rules",
+        says=f"A request that {verb} the rule {pair['rule']}",
+        lines=lines_of(rule),
+        readings=readings_of(rule),
+        level=Level(pair.get("level", "MUST")),
+        needs=needs,
+        call=Call(change=Change(put=sends)),
+        expect=expect,
+    )
 
 
 def _pairs() -> list[dict[str, Any]]:

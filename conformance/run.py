@@ -111,7 +111,7 @@ async def _run_all(run: _Run, cases: tuple[Case, ...], take: Progress) -> None:
 
 def _compares(case: Case) -> bool:
     """Answers of a computing model; what a script says is always the same."""
-    return bool(case.expect.same_as) and case.reply is None
+    return bool(case.expect.same_as or case.expect.unlike) and case.reply is None
 
 
 async def _run_together(run: _Run, cases: list[Case], take: Progress) -> None:
@@ -155,9 +155,10 @@ async def _ask_once(run: _Run, case: Case) -> CaseResult:
     seen = await _see(run, case.call)
     exchanges = [seen.exchange]
     if seen.exchange.trouble is None and seen.exchange.status == case.expect.status:
-        for change in case.expect.same_as:
-            seen.others.append(await _see(run, Call(change=change)))
-            exchanges.append(seen.others[-1].exchange)
+        for changes, answers in ((case.expect.same_as, seen.others), (case.expect.unlike, seen.unlike)):
+            for change in changes:
+                answers.append(await _see(run, Call(change=change)))
+                exchanges.append(answers[-1].exchange)
     gone = next((one for one in exchanges if one.trouble is Trouble.UNREACHABLE), None)
     if gone is not None:
         run.lost = gone.reason
@@ -166,7 +167,7 @@ async def _ask_once(run: _Run, case: Case) -> CaseResult:
 
 
 async def _see(run: _Run, call: Call) -> Seen:
-    body = call.json_body(run.model, run.found.adapter)
+    body = call.json_body(run.model, run.found.adapter, run.profile.max_prompt_tokens)
     exchange = await _send(run, call, body)
     return Seen(run.contract, run.profile, run.model, body, exchange)
 

@@ -23,9 +23,11 @@ ANSWERS: Final[list[dict[str, Any]]] = [
         "logprobs": -0.5,
     },
     {"contains": "Give me an empty JSON object.", "pieces": ["{", "}"], "logprobs": -0.5},
+    {"contains": "Answer with one word.", "pieces": ["Yes", ".", "<|im_start|>"], "logprobs": -0.5},
     {"contains": "Name a colour as JSON.", "pieces": ['{"n": ', "3", "}"], "logprobs": -0.5},
 ]
-"""To the questions of ``bases.yaml`` that bind the answer."""
+"""To the questions of ``bases.yaml`` that bind the answer, and to that of ``contexts.yaml`` behind whose answer a model
+says control tokens."""
 
 
 _THOUGHT: Final[list[dict[str, Any]]] = [

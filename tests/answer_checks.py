@@ -73,6 +73,15 @@ class Wish(Wishes):
         return self.get("skip_special_tokens", True) is False
 
     @property
+    def bond(self) -> dict[str, Any] | None:
+        """The JSON Schema that the text is bound to."""
+        form = self.get("response_format") or {}
+        if form.get("type") == "json_object":
+            return {"type": "object"}
+        schema: dict[str, Any] | None = form["json_schema"]["schema"] if form.get("type") == "json_schema" else None
+        return schema
+
+    @property
     def has_penalties(self) -> bool:
         neutral = {"presence_penalty": 0, "frequency_penalty": 0, "repetition_penalty": 1}
         return any(self.get(name, value) != value for name, value in neutral.items())
@@ -244,8 +253,11 @@ def check_sequence(wish: Wish, one: Told, limit: int) -> None:
     if one.num_tokens is not None:
         assert 1 <= one.num_tokens <= limit
         assert one.finish == "stop" or one.num_tokens == limit
-    if wish.get("ignore_eos", False) and not wish.stops and not wish.get("stop_token_ids"):
+    is_cut = bool(wish.stops or wish.get("stop_token_ids"))
+    if wish.get("ignore_eos", False) and not is_cut and wish.bond is None:
         assert one.finish == "length"
+    if wish.bond is not None and not is_cut and one.finish == "stop":
+        jsonschema_rs.validate(wish.bond, json.loads(one.text))  # C40
     check_stops(wish, one)
     if wish.num_top is not None:
         check_logprobs(wish, one)
@@ -274,7 +286,7 @@ def check_logprobs(wish: Wish, one: Told) -> None:
         assert all(math.isfinite(value) and value <= 0 for value in (entry["logprob"], *top))
         for told in (entry, *entry["top_logprobs"]):
             assert told["token"] == bytes(told["bytes"]).decode("utf-8", "replace")
-        if top and not wish.has_penalties and not wish.has_beams:
+        if top and not wish.has_penalties and not wish.has_beams and wish.bond is None:
             takes_best = wish.get("temperature", 1) == 0 or wish.get("top_k") == 1
             assert entry["logprob"] == top[0] if takes_best else entry["logprob"] <= top[0]
 
@@ -282,7 +294,7 @@ def check_logprobs(wish: Wish, one: Told) -> None:
 def check_text_of_tokens(wish: Wish, one: Told) -> None:
     """S9, S10, S12: the bytes of the tokens are the text, up to what ended it, and it ended for the reason told."""
     *before, last = one.entries
-    is_eos = not wish.get("ignore_eos", False) and last["token"] == wish.vocabulary.eos_token
+    is_eos = (not wish.get("ignore_eos", False) or wish.bond is not None) and last["token"] == wish.vocabulary.eos_token
     is_stop_token = bytes(last["bytes"]) in wish.stop_tokens
     assert not any(bytes(entry["bytes"]) in wish.stop_tokens for entry in before), "text after a stop token"
     hides_last = is_stop_token and not is_eos and not wish.keeps_stop

@@ -26,6 +26,13 @@ PRESENT_SHARE: Final = 0.3
 LETTERS: Final = "aeiot Z\ufffdé\u4e16~\n"
 """Of random texts: few, so that stop strings occur in answers; U+FFFD is what random bytes are read as."""
 WORDS: Final = ("hello", "<|im_end|>", "世界 🚀", "x" * 40, "line\nline", "{{ 7 * 7 }}")
+FORMS: Final[list[dict[str, Any]]] = [
+    {"type": "null"},
+    {"type": "boolean"},
+    {"enum": ["a", "世界"]},
+    {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"], "additionalProperties": False},
+]
+"""Schemas that can be enforced, most of them by few tokens."""
 KEYS: Final = ("date", "loop", "message", "level", "z9")
 
 
@@ -139,6 +146,7 @@ class RequestDrawing:
             "messages": self._messages,
             "n": lambda: self._few("n"),
             "best_of": lambda: self._few("best_of"),
+            "response_format": self._form,
         }
         assert set(self._narrow) <= set(self.fields)
 
@@ -164,6 +172,13 @@ class RequestDrawing:
         drawn = self._drawing.draw(self.fields[name])
         is_many = drawn is not None and drawn > 4
         return self._drawing.dice.randint(2, 4) if is_many and self._drawing.dice.random() < 0.97 else drawn
+
+    def _form(self) -> Any:
+        """Of a drawn form the schema is one that can be enforced."""
+        drawn = self._drawing.draw(self.fields["response_format"])
+        if drawn is not None and drawn.get("json_schema") is not None:
+            drawn["json_schema"]["schema"] = self._drawing.dice.choice(FORMS)
+        return drawn
 
     def _messages(self) -> list[dict[str, Any]]:
         dice = self._drawing.dice
@@ -227,25 +242,28 @@ def _lacks_tools(request: dict[str, Any]) -> bool:
     return bool(_of(request, "tools", [])) and request.get("tool_choice") != "none"
 
 
-def _lacks_grammar(request: dict[str, Any]) -> bool:
-    return _of(_of(request, "response_format", {}), "type", "text") != "text"
-
-
-LACKING: Final = (_lacks_tools, _lacks_grammar)
-"""Features that this server and the tiny model it serves do not have (reading C19): its template knows no tools."""
+LACKING: Final = (_lacks_tools,)
+"""Features that a tiny model does not have (reading C19): its template knows no tools."""
 
 
 class Verdict:
     """Says which requests the contract refuses."""
 
-    def __init__(self, validator: jsonschema_rs.Draft202012Validator, models: tuple[str, ...]) -> None:
+    def __init__(
+        self,
+        validator: jsonschema_rs.Draft202012Validator,
+        models: tuple[str, ...],
+        lacking: tuple[Callable[[dict[str, Any]], bool], ...] = (),
+    ) -> None:
+        """``lacking``: wishes for features that the server has not."""
         self._validator = validator
         self._models = models
+        self._lacking = lacking
 
     def is_taken(self, request: dict[str, Any]) -> bool:
         return (
             self._validator.is_valid(request)
             and request["model"] in self._models
             and not any(breaks(request) for breaks in BEYOND_SCHEMA.values())
-            and not any(lacks(request) for lacks in LACKING)
+            and not any(lacks(request) for lacks in self._lacking)
         )

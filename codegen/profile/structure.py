@@ -40,6 +40,7 @@ _SHAPES: dict[str, JsonObject] = {
             "properties": {"id": _TEXT, "message": _TEXT, "field": _TEXT, "interpretation": _TEXT},
         },
     },
+    "x-statuses": {"type": "array", "items": {"type": "integer", "minimum": 400, "maximum": 599}},
     "x-stream": {"type": "object", "properties": {"events": {"type": "array", "items": _EVENT}}},
     "x-unit": _TEXT,
 }

@@ -32,6 +32,31 @@ def same_answer(seen: Seen, _: Any) -> Iterator[str]:
 
 
 @invariant(
+    "another-answer",
+    Scope.NAMED,
+    "Another question has another answer",
+    readings="R5",
+)
+def another_answer(seen: Seen, _: Any) -> Iterator[str]:
+    told = {index: one.told() for index, one in seen.sequences.items()}
+    for other in seen.unlike:
+        if told == {index: one.told() for index, one in other.sequences.items()}:
+            yield f"both have the answer {shortened(str(told))}"
+
+
+@invariant(
+    "prompt-tokens",
+    Scope.NAMED,
+    "The prompt has at least the given number of tokens",
+    readings="R26",
+    fields="Usage.prompt_tokens",
+)
+def prompt_tokens(seen: Seen, least: int) -> Iterator[str]:
+    if seen.usages[0]["prompt_tokens"] < least:
+        yield f"prompt_tokens is {seen.usages[0]['prompt_tokens']}, less than {least}"
+
+
+@invariant(
     "same-usage",
     Scope.NAMED,
     "The same question has the same number of tokens in whatever form it is asked",
@@ -103,11 +128,13 @@ def text_without(seen: Seen, unwanted: str) -> Iterator[str]:
 @invariant(
     "tokens",
     Scope.NAMED,
-    "The first sequence has the given number of tokens",
+    "The first sequence has the given number of tokens, or as many as the server's own limit",
     readings="S3",
     fields="Usage.completion_tokens",
 )
-def tokens(seen: Seen, expected: int) -> Iterator[str]:
+def tokens(seen: Seen, expected: int | str) -> Iterator[str]:
+    if expected == "max_tokens":
+        expected = seen.profile.max_tokens or 0
     if seen.usages[0]["completion_tokens"] != expected:
         yield f"completion_tokens is {seen.usages[0]['completion_tokens']}, not {expected}"
 

@@ -73,6 +73,8 @@ class Seen(Wishes):
         """What was expected."""
         self.others: list[Seen] = []
         """Answers to the same question in other forms."""
+        self.unlike: list[Seen] = []
+        """Answers to questions that must be answered otherwise."""
 
     @property
     def offers_tools(self) -> bool:

@@ -8,7 +8,14 @@ from typing import Any
 from conformance.case import Level
 from conformance.oracle.registry import Scope, invariant
 from conformance.oracle.seen import Seen
-from conformance.oracle.shapes import blank_fault, order_faults, schema_faults, shortened
+from conformance.oracle.shapes import (
+    blank_fault,
+    created_fault,
+    order_faults,
+    schema_faults,
+    shortened,
+    unknown_keys,
+)
 
 _CHUNK = {"$ref": "#/components/schemas/ChatCompletionChunk"}
 
@@ -57,10 +64,22 @@ def chunk_schema(seen: Seen, _: Any) -> Iterator[str]:
             yield f"event {number}: {fault}"
 
 
-@invariant("chunk-key-order", Scope.STREAM, "Keys come in the order of the table, at every level", readings="S6 S3")
+@invariant(
+    "chunk-key-order", Scope.STREAM, "Keys come in the order of the table, at every level", readings="S6 S3",
+    level=Level.SHOULD,
+)  # fmt: skip
 def chunk_key_order(seen: Seen, _: Any) -> Iterator[str]:
     for number, event in enumerate(seen.chunks):
         for fault in order_faults(seen.contract, _CHUNK, event):
+            yield f"event {number}: {fault}"
+
+
+@invariant(
+    "chunk-known-keys", Scope.STREAM, "There are no keys but those of the tables", readings="D1", level=Level.SHOULD
+)
+def chunk_known_keys(seen: Seen, _: Any) -> Iterator[str]:
+    for number, event in enumerate(seen.chunks):
+        for fault in unknown_keys(seen.contract, _CHUNK, event):
             yield f"event {number}: {fault}"
 
 
@@ -80,6 +99,15 @@ def stream_constants(seen: Seen, _: Any) -> Iterator[str]:
         values = {chunk[key] for chunk in seen.chunks}
         if len(values) > 1:
             yield f"{key} takes {len(values)} values: {shortened(str(sorted(values)))}"
+
+
+@invariant(
+    "stream-created", Scope.STREAM, "created is a time in seconds, and not a time to come", readings="C17",
+    fields="ChatCompletionChunk.created", level=Level.SHOULD,
+)  # fmt: skip
+def stream_created(seen: Seen, _: Any) -> Iterator[str]:
+    for created in {chunk["created"] for chunk in seen.chunks}:
+        yield from created_fault(created)
 
 
 @invariant("stream-model", Scope.STREAM, "model is the name that the request gave", fields="ChatCompletionChunk.model")

@@ -99,11 +99,13 @@ def _num_reasoning(usage: dict[str, Any]) -> int:
     level=Level.SHOULD,
 )
 def finish_length(seen: Seen, _: Any) -> Iterator[str]:
-    limit = seen.max_tokens
-    if seen.num_choices == 1 and limit is not None and seen.sequences[0].finish == "length":
+    if seen.max_tokens is None:
+        return
+    limit = min(seen.max_tokens, seen.profile.max_tokens or seen.max_tokens)
+    if seen.num_choices == 1 and seen.sequences[0].finish == "length":
         num = seen.usages[0]["completion_tokens"]
         if num != limit:
-            yield f"it has {num} tokens, asked for were {limit} (unless a limit of the server's own is lower)"
+            yield f"it has {num} tokens, asked for were {limit} (a lower limit of the server's own stands in a profile)"
 
 
 @invariant(

@@ -17,10 +17,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+import yaml
+
+from conformance.files import PROFILES
 from conformance.script import script_text
 from mindserve.config.packaged import DEFAULT_MODEL
 
 ROOT: Final = Path(__file__).parents[2]
+MAX_CONTEXT: Final = 1 << 20
+MAX_TOKENS: Final = 512
+"""maxIterTimes of an empty config.json."""
 FULL_TEXT_CASES: Final = ("golden.*", "stream.*", "whole.*")
 """Those that streams of cumulative text bear upon."""
 
@@ -38,6 +44,7 @@ class Setup:
     """Arguments of ``mindserve serve``, but for the port."""
     model: str
     only: tuple[str, ...] = ()
+    profile: str = "mindserve"
 
 
 def scripted_setup(folder: Path, *, full_text: bool = False, thinks: bool = False) -> Setup:
@@ -49,12 +56,20 @@ def scripted_setup(folder: Path, *, full_text: bool = False, thinks: bool = Fals
     name = "scripted" + ", full text" * full_text + ", thinking" * thinks
     only = FULL_TEXT_CASES if full_text else THINKING_CASES if thinks else ()
     serve = ["--config", str(config), "--engine", "scripted"]
-    return Setup(name, serve, "scripted-model", only)
+    profile = folder / "profile.yaml"
+    profile.write_text(yaml.safe_dump(_profile()), "utf-8")
+    return Setup(name, serve, "scripted-model", only, str(profile))
+
+
+def _profile() -> dict[str, Any]:
+    """The shipped one, with the longest prompt that this server takes and the most tokens that it generates."""
+    shipped: dict[str, Any] = yaml.safe_load((PROFILES / "mindserve.yaml").read_text("utf-8"))
+    return {**shipped, "limits": {**shipped["limits"], "max_prompt_tokens": MAX_CONTEXT - 1, "max_tokens": MAX_TOKENS}}
 
 
 def _config(script: Path, folder: Path, *, full_text: bool) -> dict[str, Any]:
     deploy = {
-        "maxSeqLen": 1 << 20,
+        "maxSeqLen": MAX_CONTEXT,
         "ModelConfig": [{"modelName": "scripted-model", "modelWeightPath": str(script)}],
         "LoraModules": [{"name": "tuned", "path": str(folder), "baseModelName": "scripted-model"}],
     }
@@ -86,7 +101,7 @@ def certify(setup: Setup, out: Path) -> int:
     """Run the suite as a user does; its exit status. ``out`` takes the reports."""
     with served(setup) as url:
         command = [sys.executable, "-m", "conformance", "run", "--base-url", url, "--model", setup.model]
-        command += ["--profile", "mindserve", "--out", str(out)]
+        command += ["--profile", setup.profile, "--out", str(out)]
         command += [word for pattern in setup.only for word in ("--only", pattern)]
         return subprocess.run(command, cwd=ROOT, check=False).returncode
 

@@ -43,6 +43,7 @@ def test_what_is_put_again_is_no_longer_dropped() -> None:
     [
         ({"repeat": "ab", "times": 3}, "ababab"),
         ({"items": {"repeat": "a", "times": 2}, "times": 2}, ["aa", "aa"]),
+        ({"begin": "[", "repeat": "1,", "times": 2, "then": "1]"}, "[1,1,1]"),
         ({"nested": 3}, [[[]]]),
         ({"repeat": "a", "times": 2, "more": 1}, {"repeat": "a", "times": 2, "more": 1}),
         ([{"x": {"repeat": "a", "times": 1}}], [{"x": "a"}]),

@@ -27,8 +27,18 @@ def _certified(setup: Setup, out: Path) -> tuple[dict[str, Any], Counter[str]]:
 def test_the_scripted_engine(tmp_path: Path) -> None:
     document, counts = _certified(scripted_setup(tmp_path), tmp_path / "out")
     able = {name for name, one in document["capabilities"].items() if one["present"]}
-    assert able >= {"scripted", "several", "beam", "logprobs", "lora", "tool-history", "body-limit"}
-    assert counts["pass"] > 780
+    assert able >= {
+        "scripted",
+        "several",
+        "beam",
+        "logprobs",
+        "lora",
+        "tool-history",
+        "body-limit",
+        "prompt-limit",
+        "token-limit",
+    }
+    assert counts["pass"] > 830
 
 
 def test_cumulative_text(tmp_path: Path) -> None:

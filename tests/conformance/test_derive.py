@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from conformance.case import Case, Kind
+from conformance.catalogue import all_cases
 from conformance.contract import lines_of, load_contract
 from conformance.derive import derived_cases, request_fields
 from conformance.derive_values import trials
@@ -104,13 +105,69 @@ def test_null_absent_and_default_are_one_question() -> None:
     assert case.call.json_body("m") == {**bodies[0], "temperature": None}
 
 
+def test_readings_of_contexts_belong_to_cases(kinds: dict[str, set[str]]) -> None:
+    """One that names no case, or no reading, says nothing."""
+    for field in FIELDS:
+        assert set(field.reading) - {"*"} <= kinds[field.name], field.place
+        assert set(field.reading.values()) <= set(CONTRACT.readings), field.place
+
+
+def test_neutral_values_are_asked_of_every_server() -> None:
+    """Beam search switched off is no wish for it; null is none for anything."""
+    names = (
+        "n.at-minimum",
+        "n.null",
+        "best_of.at-minimum",
+        "use_beam_search.is-false",
+        "logprobs.is-false",
+        "tools.null",
+    )
+    for name in (*names, "n.absent", "use_beam_search.absent", "tools.no-items", "response_format.null"):
+        case = _case(f"request.{name}")
+        assert case.needs <= {"reproducible"}, name
+        assert case.expect.unless is None, name
+    for name, need in {
+        "n.at-maximum": "several",
+        "use_beam_search.is-true": "beam",
+        "top_logprobs.absent": "logprobs",
+    }.items():
+        assert need in _case(f"request.{name}").needs, name
+    assert _case("request.tool_choice.null").needs == {"tools"}
+    assert _case("request.tool_choice.is-required").needs == {"tools", "constrained"}
+
+
+def test_where_a_default_is_compared_there_is_room_to_show_it() -> None:
+    body = _case("request.presence_penalty.absent").call.json_body("m")
+    assert body is not None
+    assert (body["max_tokens"], body["presence_penalty"]) == (48, None)
+    short = _case("request.presence_penalty.at-minimum").call.json_body("m")
+    assert short is not None
+    assert short["max_tokens"] == 2
+
+
 def test_refusals_name_the_place() -> None:
     assert _case("request.messages.content.text.as-integer").expect.names == "messages[0].content[0].text"
     assert _case("request.stop.item-as-integer").expect.names == "stop[0]"
 
 
 def test_what_only_readings_say_is_no_must() -> None:
-    assert all(case.level == "SHOULD" for case in CASES if not case.lines)
-    assert _case("request.stop_token_ids.too-many").level == "SHOULD"
+    """And the reading is named first."""
+    assert all(
+        case.level == "SHOULD" and (case.readings or case.theme == "plane") for case in all_cases() if not case.lines
+    )
+    for name, reading in {
+        "stop_token_ids.too-many": "C24",
+        "n.integral-float": "R3",
+        "temperature.integer": "R3",
+        "messages.role.too-long": "C24",
+        "top_k.at-minimum": "R4",
+        "top_k.null": "R1",
+        "tools.no-items": "R19",
+        "tool_choice.is-required": "R20",
+        "tool_choice.function.as-string": "R20",
+    }.items():
+        case = _case(f"request.{name}")
+        assert (case.level, case.readings[0]) == ("SHOULD", reading), name
+    assert _case("request.stop.no-items").level == _case("request.temperature.null").level == "MUST"
     assert lines_of(CONTRACT.field("ChatCompletionRequest.n")) == (59,)
     assert _case("request.n.above-maximum").level == "MUST"

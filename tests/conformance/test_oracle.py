@@ -11,6 +11,7 @@ import pytest
 from conformance.case import Expectation, Kind
 from conformance.client import Exchange, Trouble
 from conformance.oracle.registry import INVARIANTS
+from conformance.oracle.shapes import names_field, names_place
 from tests.conformance.exchanges import (
     CALL,
     STREAM_HEADERS,
@@ -67,6 +68,7 @@ def _entries(body: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 WHOLE = [
+    ("body-known-keys", lambda body: body["usage"].update(more=1)),
     ("body-schema", lambda body: body.pop("usage")),
     ("body-schema", lambda body: body.update(usage=None)),
     ("body-key-order", lambda body: body.update(id=body.pop("id"))),
@@ -130,6 +132,8 @@ def test_no_log_probabilities_when_they_were_asked_for() -> None:
 
 
 STREAMS = [
+    ("chunk-known-keys", lambda chunks: _choice(chunks[1])["delta"].update(refusal=None)),
+    ("stream-created", lambda chunks: [one.update(created=one["created"] * 1000) for one in chunks]),
     ("chunk-schema", lambda chunks: chunks[1].update(object="chat.completion")),
     ("chunk-schema", lambda chunks: chunks.__setitem__(2, FAILURE)),
     ("chunk-key-order", lambda chunks: chunks[-1].update(usage=chunks[-1].pop("usage"))),
@@ -158,6 +162,24 @@ STREAMS = [
 @pytest.mark.parametrize(("invariant", "change"), STREAMS)
 def test_faults_of_streams(invariant: str, change: Any) -> None:
     assert invariant in _found(stream_exchange(changed(stream(), change)), STREAMED)
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "is_named", "is_exact"),
+    [
+        ("n must be at least 1; got 0", "n", True, True),
+        ("invalid input", "n", False, False),
+        ("input.n is wrong", "n", True, False),
+        ("role must be text", "messages[0].role", True, False),
+        ("messages[0].role must be text", "messages[0].role", True, True),
+        ("messages[0].roles", "messages[0].role", True, False),
+        ("stop has a number in it", "stop[0]", True, False),
+        ("the stopping text", "stop[0]", False, False),
+        ("messages[0].content[0].type is odd", "messages[0].content[0]", True, True),
+    ],
+)
+def test_a_name_is_a_word_of_its_own(text: str, place: str, is_named: bool, is_exact: bool) -> None:
+    assert (names_field(text, place), names_place(text, place)) == (is_named, is_exact)
 
 
 def test_two_sequences_under_one_index() -> None:
@@ -301,6 +323,7 @@ NAMED = [
     ("text", "abc", whole()),
     ("text-without", "b", whole()),
     ("tokens", 3, whole()),
+    ("prompt-tokens", 1000, whole()),
     ("usage-figures", {"cached_tokens": 1}, whole()),
     ("usage-figures", {"prefill_time": 21}, whole()),
     ("calls", "get_weather", whole()),
@@ -358,6 +381,6 @@ def _proved() -> Iterator[str]:
 def test_every_invariant_is_proved() -> None:
     elsewhere = {
         "calls-ids", "beam-pseudo-stream", "body-compact", "retry-after", "same-answer", "same-usage", "ids-differ",
-        "failure-last", "failure-no-finish", "top-logprobs-taken",
+        "failure-last", "failure-no-finish", "top-logprobs-taken", "another-answer",
     }  # fmt: skip
     assert set(INVARIANTS) == {*_proved(), *elsewhere}

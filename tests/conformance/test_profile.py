@@ -33,6 +33,8 @@ def _written(tmp_path: Path, text: str) -> str:
         ("capabilities: {tools: 1}", "capabilities.tools"),
         ("pacing: {concurrency: 0}", "pacing.concurrency"),
         ("timeouts: {request_s: 0}", "timeouts.request_s"),
+        ("limits: {max_prompt_tokens: 0}", "limits.max_prompt_tokens"),
+        ("limits: {max_tokens: true}", "limits.max_tokens"),
         ("no_such_key: 1", "no_such_key"),
         ("[1]", "the profile"),
         ("a: [", "not a YAML file"),

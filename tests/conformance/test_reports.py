@@ -139,7 +139,7 @@ def test_the_page_tells_of_each_case_what_belongs_to_it(elements: _Elements) -> 
     report = _report()
     found = {attrs["id"]: attrs["data-result"] for tag, attrs in elements.tags if attrs.get("class") == "case"}
     assert found == {one.case.id: one.result.value for one in report.cases}
-    for words in ("What the document says", "What was expected", "What was sent", "What came back", "What was found"):
+    for words in ("What the contract says", "What was expected", "What was sent", "What came back", "What was found"):
         assert words in elements.text
     assert f"line {report.cases[0].case.lines[0]}" in elements.text
     assert "HTTP 200 in 250 ms" in elements.text

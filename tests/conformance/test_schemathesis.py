@@ -7,38 +7,63 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import Counter
 from collections.abc import AsyncIterator
 from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
+import httpx2
 import pytest
 import pytest_asyncio
 
 from mindserve.api._generated.operations import OPERATIONS
-from tests.conformance.fuzzing.bodies import fitted, is_taken, streamed, with_served_model
+from tests.conformance.fuzzing.bodies import fitted, formed, is_taken, streamed, with_served_model
 from tests.conformance.fuzzing.runs import BASELINE, CHAT_ONLY, Report, run
-from tests.conformance.mutants.faults import accepting
-from tests.conformance.mutants.proxy import Proxy
+from tests.conformance.mutants.faults import accepting, on_answer
+from tests.conformance.mutants.proxy import Answer, Proxy, Question
 from tests.serving import chat_body, running, scripted_model
 
 MIN_EXAMPLES: Final = 2000
 MIN_TAKEN: Final = 250
 """Of each pass: bodies that were made up to be taken."""
+MIN_BOUND: Final = 5
+"""Of requests with tools, with strict ones, and with a form of answer."""
 REPLIES: Final = [{"default": True, "pieces": ["Hello", "!", " 世界 ", "🚀"]}]
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(900)]
+
+
+@pytest.fixture(scope="module")
+def answered() -> Counter[str]:
+    """What was asked for in requests that were answered."""
+    return Counter()
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def reports(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[dict[str, Report]]:
+async def reports(tmp_path_factory: pytest.TempPathFactory, answered: Counter[str]) -> AsyncIterator[dict[str, Report]]:
     """What schemathesis reports of each pass."""
     folder = tmp_path_factory.mktemp("schemathesis")
-    async with running(scripted_model(folder, REPLIES)) as live:
-        plain, streams = await asyncio.gather(
-            run("plain", live.url, folder / "plain.json"),
-            run("streams", live.url, folder / "streams.json", CHAT_ONLY),
-        )
+    proxies: list[Proxy] = []
+
+    def around(app: object) -> Proxy:
+        proxies.append(Proxy(app))
+        return proxies[0]
+
+    def count(question: Question, answer: Answer) -> Answer:
+        fields = question.fields
+        if fields is not None and answer.status == httpx2.codes.OK:
+            answered["calls"] += bool(fields.get("tools")) and fields.get("tool_choice") != "none"
+            answered["strict"] += any(tool["function"].get("strict") for tool in fields.get("tools") or ())
+            answered["form"] += (fields.get("response_format") or {}).get("type", "text") != "text"
+        return answer
+
+    async with running(scripted_model(folder, REPLIES), around=around) as live:
+        with proxies[0].having(on_answer(count)):
+            plain, streams = await asyncio.gather(
+                run("plain", live.url, folder / "plain.json"),
+                run("streams", live.url, folder / "streams.json", CHAT_ONLY),
+            )
     yield {"plain": plain, "streams": streams}
 
 
@@ -63,6 +88,11 @@ async def test_enough_was_tried(reports: dict[str, Report]) -> None:
         rates = report["valid_rates"]["POST /v1/chat/completions"]["fuzzing"]
         assert rates["accepted"] >= MIN_TAKEN, rates
         assert rates["rejected"] == 0, rates
+
+
+async def test_tools_and_bound_answers_are_tried(reports: dict[str, Report], answered: Counter[str]) -> None:
+    assert reports
+    assert min(answered["calls"], answered["strict"], answered["form"]) >= MIN_BOUND, answered
 
 
 async def test_a_wrong_server_is_found(tmp_path: Path) -> None:
@@ -117,3 +147,6 @@ async def test_what_is_wrong_with_a_body_stays() -> None:
         assert with_served_model(body) == body
     assert with_served_model({"model": "another", "n": 0}) == {"model": "m", "n": 0}
     assert streamed({"stream": "yes"}) == {"stream": "yes"}
+    for body in ({"response_format": 5, "a": 1, "b": 2}, {"use_beam_search": True, "a": 1, "b": 2}, {"a": 1}, None):
+        assert formed(body) == body
+    assert formed({"a": 1, "b": 2, "c": 3})["response_format"] == {"type": "json_object"}

@@ -21,10 +21,10 @@ from transformers.convert_slow_tokenizer import bytes_to_unicode
 
 from mindserve.chat.tokenizer import load_tokenizer
 from mindserve.config.settings import ServeSettings
-from mindserve_engine.native.process import NativeEngine
 from mindserve_engine.options import EngineOptions
 from tests import random_requests, tiny_adapters, tiny_models
 from tests.answer_checks import Told, Vocabulary, Wish, check_completion, check_refusal, check_stream, first_match
+from tests.integration.test_enforced import ToldEngine
 from tests.random_requests import RequestDrawing, Verdict
 from tests.serving import MODEL, Live, Model, eventually, is_idle, running
 from tests.spec.test_rules import BEYOND_SCHEMA
@@ -70,7 +70,7 @@ def validators(contract: dict[str, Any]) -> dict[str, jsonschema_rs.Draft202012V
 
 @pytest.fixture(scope="module")
 def verdict(validators: dict[str, jsonschema_rs.Draft202012Validator]) -> Verdict:
-    return Verdict(validators["ChatCompletionRequest"], NAMES)
+    return Verdict(validators["ChatCompletionRequest"], NAMES, random_requests.LACKING)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -83,7 +83,8 @@ async def live(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Live]:
         model_path=folder, dtype="float32", num_threads=1, kv_memory_gb=0.05, block_size=16, adapters=adapters
     )
     settings = ServeSettings(model_name=MODEL, lora_names=ADAPTERS, max_iter_times=MAX_ITER_TIMES)
-    async with running(Model(NativeEngine(options), load_tokenizer(folder)), settings) as started:
+    tokenizer = load_tokenizer(folder)
+    async with running(Model(ToldEngine(options, tokenizer), tokenizer), settings) as started:
         yield started
 
 

@@ -49,6 +49,7 @@ def _spaced(answer: Answer) -> Answer:
 
 SHAPE: Final = (
     Mutant("a key that no answer has", _set(system_fingerprint=None), "golden.length.shape", "transcript-shape"),
+    Mutant("a key of another API", _set(service_tier="default"), "whole.plain", "body-known-keys"),
     Mutant("full_text in a whole answer", _set(full_text="Red"), "whole.plain", "body-full-text"),
     Mutant("another model's name", _set(model="gpt-4"), "whole.plain", "body-model"),
     Mutant("a whole answer called a chunk", _set(object="chat.completion.chunk"), "whole.plain", "body-schema"),

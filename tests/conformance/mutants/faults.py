@@ -27,6 +27,8 @@ class Mutant:
     """What that case must find broken."""
     features: frozenset[str] = frozenset()
     """What the server can do beside what the good one can."""
+    lacks: frozenset[str] = frozenset()
+    """What it cannot do though the good one can."""
     bounds: Mapping[str, float] = field(default_factory=dict)
     """Of the run, by their names in ``Settings``."""
 

@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable
 from typing import Any, Final
 
-from tests.conformance.mutants.faults import DONE, Json, Mutant, choice_of, compact, delta_of, is_finish
+from tests.conformance.mutants.faults import DONE, Json, Mutant, choice_of, compact, delta_of, is_finish, refusing
 from tests.conformance.mutants.proxy import Answer, Fault, Forward, Question
 
 CALLS: Final = frozenset({"tools", "constrained"})
@@ -207,6 +207,11 @@ CUMULATIVE: Final = (
     ),
 )
 
+IMAGE: Final = frozenset({"image"})
+_unlisted: Final = refusing(
+    lambda fields: "image_url" in str(fields.get("messages")), "the host of messages[0].content[0].image_url"
+)
+
 GOOD: Final[dict[str, tuple[Fault, frozenset[str]]]] = {
     "whole.calls.named": (calling(), CALLS),
     "whole.calls.none": (calling(), CALLS),
@@ -214,6 +219,8 @@ GOOD: Final[dict[str, tuple[Fault, frozenset[str]]]] = {
     "whole.reasoning": (thinking(), REASONING),
     "whole.json-schema": (bound_to('{"n": 1}'), CALLS),
     "stream.full-text": (cumulative(), FULL_TEXT),
+    "request.image.unlisted-host": (_unlisted, IMAGE),
+    "request.image.unlisted-address": (_unlisted, IMAGE),
 }
 """By the case that they pass."""
 

@@ -101,6 +101,8 @@ REFUSALS: Final = (
         "request.temperature.below-minimum",
         "refusal-names-field",
     ),
+    # "n" occurs in every other word.
+    Mutant("errors that do not name n", on_refusal(_nameless), "request.n.below-minimum", "refusal-names-field"),
     Mutant("errors of OpenAI's shape", on_refusal(_openai), "request.temperature.below-minimum", "error-schema"),
     Mutant("errors of FastAPI's shape", on_refusal(_detail), "request.temperature.below-minimum", "error-schema"),
     Mutant("errors of another class", on_refusal(_other_class), "request.temperature.below-minimum", "error-type"),

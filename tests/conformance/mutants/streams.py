@@ -76,6 +76,18 @@ def _finishes_instead_of_failing(frames: list[bytes]) -> list[bytes]:
 
 
 FRAMES: Final = (
+    Mutant(
+        "a key of another API in chunks",
+        on_each_chunk(lambda chunk: chunk.update(service_tier="default")),
+        "stream.plain",
+        "chunk-known-keys",
+    ),
+    Mutant(
+        "milliseconds for seconds in chunks",
+        on_each_chunk(lambda chunk: chunk.update(created=chunk["created"] * 1000)),
+        "stream.plain",
+        "stream-created",
+    ),
     Mutant("JSON cut off in a chunk", on_frames(_cut_json), "stream.plain", "chunk-json"),
     Mutant("a stream without end", on_frames(_endless), "stream.plain", "answer-size", bounds={"max_events": 100}),
     Mutant("an end mark after a failure", on_frames(_ends_after_failure), "stream.scripted.failure", "failure-last"),

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+import yaml
 
 from mindserve.api.dialect import INTERNAL_ERROR_TEXT, dialect_named
 from mindserve.config.settings import Dialect
@@ -54,6 +56,14 @@ def test_every_kind_has_a_status_in_both_dialects() -> None:
         refused = RequestRefused("x", kind=kind)
         assert 400 <= VLLM.error(refused).status < 600
         assert 400 <= OPENAI.error(refused).status < 600
+
+
+def test_the_class_of_an_error_is_the_one_that_the_contract_gives_its_status() -> None:
+    contract = yaml.safe_load((Path(__file__).parents[3] / "spec" / "openapi.yaml").read_text("utf-8"))
+    field = contract["components"]["schemas"]["ErrorBody"]["properties"]["error_type"]
+    classes = dict(zip(field["x-statuses"], field["enum"], strict=True))
+    errors = [VLLM.error(RequestRefused("x", kind=kind)) for kind in RefusalKind] + [VLLM.error(EngineFault("broken"))]
+    assert {error.status: plain(error.body)["error_type"] for error in errors} == classes
 
 
 @pytest.mark.parametrize("fault", [EngineFault("broken"), GenerationTimeout(setting="tokenTimeout", limit_s=1.5)])
