@@ -194,6 +194,28 @@ async def test_calls_come_behind_the_reasoning(thinker: Model) -> None:
     assert answer["finish_reason"] == "tool_calls"
 
 
+async def test_calls_are_told_where_thinking_is_switched_off(thinker: Model) -> None:
+    async with running(thinker) as live:
+        answer = await both(live, asking("Oslo", chat_template_kwargs={"enable_thinking": False}))
+    assert "reasoning_content" not in answer
+    assert answer["tool_calls"][0]["function"] == {"arguments": '{"city": "Oslo"}', "name": "get_weather"}
+    assert answer["finish_reason"] == "tool_calls"
+
+
+@pytest.mark.parametrize("name", ["reasoning_content", "reasoning"])
+async def test_thoughts_that_are_sent_back_reach_the_template(thinker: Model, name: str) -> None:
+    """Under either name (reading C3); the script answers so only where it is given them."""
+    call = {"id": "call_1", "type": "function", "function": {"name": "get_weather", "arguments": "{}"}}
+    turns = [
+        {"role": "user", "content": "How is it there?"},
+        {"role": "assistant", "content": None, "tool_calls": [call], name: "I need it."},
+        {"role": "tool", "tool_call_id": "call_1", "content": "21 degrees"},
+    ]
+    async with running(thinker) as live:
+        answer = await both(live, chat_body(messages=turns, tools=[WEATHER]))
+    assert answer["content"].strip() == "As I thought."
+
+
 async def test_reasoning_goes_with_several_sequences_and_log_probabilities(thinker: Model) -> None:
     body = asking("ponder", tools=None, n=2, logprobs=True, top_logprobs=1)
     async with running(thinker) as live:
