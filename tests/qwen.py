@@ -14,9 +14,13 @@ from rich.console import Console
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from mindserve.chat.gguf_tokenizer import load_gguf_tokenizer
+from mindserve.chat.tokenizer import ChatTokenizer, load_tokenizer
 from mindserve.cli.fetch import fetch_model
 from mindserve.config.packaged import QWEN25_CODER, PackagedModel
+from mindserve_engine.native.process import NativeEngine
+from mindserve_engine.options import EngineOptions
 from mindserve_engine.user_cache import cache_folder
+from tests.serving import Model
 
 _FIRST: Final = QWEN25_CODER.parts[0]
 QWEN_HEAD: Final = PackagedModel(
@@ -55,6 +59,25 @@ def write_tiny_qwen(folder: Path) -> Path:
     )
     AutoModelForCausalLM.from_config(config).save_pretrained(folder)
     return folder
+
+
+class ToldEngine(NativeEngine):
+    """Knows the vocabulary from the start on, as behind ``mindserve serve``."""
+
+    def __init__(self, options: EngineOptions, tokenizer: ChatTokenizer) -> None:
+        super().__init__(options)
+        self._tokenizer = tokenizer
+
+    async def start(self) -> None:
+        await super().start()
+        self.learn(self._tokenizer.vocabulary(self.info.eos_token_ids))
+
+
+def told_model(folder: Path) -> Model:
+    """The model of ``write_tiny_qwen`` behind an engine that follows grammars."""
+    tokenizer = load_tokenizer(folder)
+    options = EngineOptions(model_path=folder, dtype="float32", num_threads=1, kv_memory_gb=0.05, block_size=16)
+    return Model(ToldEngine(options, tokenizer), tokenizer)
 
 
 if __name__ == "__main__":

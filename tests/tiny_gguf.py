@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Final
 
 import gguf
 import numpy as np
@@ -14,6 +16,17 @@ from transformers import AutoModelForCausalLM
 
 from tests import tiny_models
 
+MIXED_K: Final = {"v_proj": Kind.Q6_K, "down_proj": Kind.Q6_K, "embed_tokens": Kind.Q6_K, "lm_head": Kind.Q6_K}
+"""Where files called Q4_K_M have six bits."""
+K_SIZES: Final = {"hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 2}
+"""K-quantised rows take multiples of 256 columns."""
+_DEVIATION: Final = 0.15
+"""Of the weights that random blocks stand for."""
+_K_FACTORS: Final = {
+    Kind.Q4_K: (slice(0, 4), (_DEVIATION / 258, 7.5 * _DEVIATION / 258)),
+    Kind.Q6_K: (slice(208, 210), (_DEVIATION / 1365,)),
+}
+"""Where blocks keep their float16 factors, and what those must be: all other bytes may be random."""
 _VALUE_TYPES = {str: GGUFValueType.STRING, float: GGUFValueType.FLOAT32, int: GGUFValueType.UINT32}
 
 
@@ -25,9 +38,12 @@ def write(
     embedding: Kind = Kind.Q8_0,
     metadata: dict[str, Any] | None = None,
     rope_divisors: np.ndarray | None = None,
+    parts: Mapping[str, Kind] = MappingProxyType({}),
+    **sizes: int,
 ) -> Path:
-    """A GGUF file of the tiny model ``name`` (Llama and Qwen families) whose matrices are quantised as asked."""
-    source = tiny_models.build(name, folder / "source")
+    """A GGUF file of the tiny model ``name`` (Llama and Qwen families) whose matrices are quantised as asked; those of
+    ``parts`` otherwise. K-quantised matrices are random and want ``K_SIZES``."""
+    source = tiny_models.build(name, folder / "source", **sizes)
     model = AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32)
     architecture = model.config.model_type
     path = folder / f"{name}.gguf"
@@ -43,8 +59,9 @@ def write(
             continue
         stem, _, suffix = key.rpartition(".")
         values = _in_file_order(architecture, key, tensor, model.config)
-        kind = Kind.F32 if values.dim() == 1 else embedding if "embed" in key or "lm_head" in key else linear
-        data = gguf.quants.quantize(values.numpy(), kind)
+        wanted = parts.get(stem.split(".")[-1], embedding if "embed" in key or "lm_head" in key else linear)
+        kind = Kind.F32 if values.dim() == 1 else wanted
+        data = _k_blocks(kind, *values.shape) if kind in _K_FACTORS else gguf.quants.quantize(values.numpy(), kind)
         writer.add_tensor(f"{names.get_name(stem)}.{suffix}", data, raw_dtype=kind)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
@@ -85,6 +102,16 @@ def _in_file_order(architecture: str, key: str, tensor: torch.Tensor, config: An
 
 def _architecture(name: str) -> gguf.MODEL_ARCH:
     return next(key for key, value in gguf.MODEL_ARCH_NAMES.items() if value == name)
+
+
+def _k_blocks(kind: Kind, num_rows: int, num_columns: int) -> np.ndarray:
+    """Random weights of deviation 0.15 and mean 0; gguf has no quantiser for these kinds. Shape [rows, bytes]."""
+    where, factors = _K_FACTORS[kind]
+    size, num_bytes = gguf.GGML_QUANT_SIZES[kind]
+    random = np.random.default_rng(num_rows * num_columns)
+    blocks = random.integers(0, 256, (num_rows * num_columns // size, num_bytes), dtype=np.uint8)
+    blocks[:, where] = np.asarray(factors, dtype=np.float16).view(np.uint8)
+    return blocks.reshape(num_rows, -1)
 
 
 def random_blocks(kind: Kind, *, num_rows: int, num_columns: int, seed: int = 0) -> np.ndarray:

@@ -95,11 +95,11 @@ UNSUPPORTED: Final[dict[str, tuple[str, dict[str, Any]]]] = {
 ALL: Final = {**LEAN, **GENERIC, **UNSUPPORTED}
 
 
-def build(name: str, folder: Path, *, seed: int = 7, shard_bytes: int | str = "1GB") -> Path:
-    """Write the model ``name`` into ``folder`` (made when missing) and return it."""
+def build(name: str, folder: Path, *, seed: int = 7, shard_bytes: int | str = "1GB", **sizes: int) -> Path:
+    """Write the model ``name`` into ``folder`` (made when missing) and return it. ``sizes`` replace its config's."""
     model_type, changes = ALL[name]
     torch.manual_seed(seed)
-    config = AutoConfig.for_model(model_type, **{**_BASE, **changes})
+    config = AutoConfig.for_model(model_type, **{**_BASE, **changes, **sizes})
     model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
     _enlarge_zeros(model)
     model.save_pretrained(folder, max_shard_size=shard_bytes)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from gguf import GGMLQuantizationType as Kind
 from torch import Tensor
 
 from mindserve.chat.tokenizer import load_tokenizer
@@ -14,6 +15,15 @@ from mindserve_engine.native.runner import LoadedModel
 from tests import tiny_gguf, tiny_models
 from tests.engine.conftest import Pair
 from tests.engine.drive import generate, load, random_prompts
+from tests.perplexity import (
+    ANSWER_ROWS,
+    PROMPT_ROWS,
+    PROSE,
+    all_logits,
+    foretell,
+    one_sequence,
+    tokens_of,
+)
 
 
 def last_logits(loaded: LoadedModel, prompts: list[list[int]]) -> Tensor:
@@ -28,11 +38,7 @@ def last_logits(loaded: LoadedModel, prompts: list[list[int]]) -> Tensor:
         batch.query_ends.append(len(batch.token_ids))
         batch.kv_lengths.append(len(prompt))
         batch.block_tables.append(list(range(first, first + per_prompt)))
-    with torch.inference_mode():
-        uploaded = runner._device.upload(batch)  # type: ignore[attr-defined]
-        uploaded.last_rows = torch.tensor(batch.query_ends) - 1
-        logits: Tensor = runner._model.logits(uploaded, runner._caches)  # type: ignore[attr-defined]
-    return logits.float()
+    return all_logits(loaded, batch, [end - 1 for end in batch.query_ends])
 
 
 def relative_error(actual: Tensor, exact: Tensor) -> float:
@@ -47,6 +53,43 @@ def test_tiny_models_in_four_bits(tmp_path: Path, name: str, lengths: tuple[int,
     prompts = random_prompts(lengths, vocab_size=300)
     exact = last_logits(load(path, dtype="float32"), prompts)
     assert relative_error(last_logits(load(path, dtype="int4"), prompts), exact) < 0.12
+
+
+@pytest.fixture(params=["bfloat16", "float32"])
+def arithmetic(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Both kinds of processors, whichever this one is."""
+    has_bfloat16 = request.param == "bfloat16"
+    monkeypatch.setattr("mindserve_engine.native.device.cpu.has_arithmetic", lambda _dtype: has_bfloat16)
+    name: str = request.param
+    return name
+
+
+@pytest.mark.parametrize("name", ["llama", "qwen2"])
+@pytest.mark.parametrize("rows", [ANSWER_ROWS, PROMPT_ROWS])
+def test_four_and_six_bits_in_superblocks(tmp_path: Path, arithmetic: str, name: str, rows: int) -> None:
+    """Q4_K stays as it is, Q6_K is held in 8 bits and, for many rows, in 16. Measured: logits within 0.034 in bfloat16
+    and 0.018 in float32, perplexity within 1.0 % and 0.1 %, the same best token at 93 % and 97 % of the positions."""
+    path = tiny_gguf.write(name, tmp_path, linear=Kind.Q4_K, parts=tiny_gguf.MIXED_K, **tiny_gguf.K_SIZES)
+    exact, held = load(path, dtype="float32"), load(path, dtype="auto")
+    assert str(held.runner._model.dtype).endswith(arithmetic)  # type: ignore[attr-defined]
+    (tokens,) = random_prompts((400,), vocab_size=300)
+    batch = one_sequence(tokens[:rows], 0, held.runner.block_size)
+    assert relative_error(all_logits(held, batch), all_logits(exact, batch)) < 0.1
+    told, expected = foretell(held, tokens, rows=rows), foretell(exact, tokens, rows=PROMPT_ROWS)
+    assert abs(told.ratio(expected) - 1) < 0.02
+    assert told.agreement(expected) > 0.9
+
+
+@pytest.mark.parametrize(("rows", "num_tokens"), [(ANSWER_ROWS, 400), (PROMPT_ROWS, 2000)], ids=["answers", "prompts"])
+def test_default_model_foretells_as_well_as_its_float32(default_pair: Pair, rows: int, num_tokens: int) -> None:
+    tokens = tokens_of(default_pair.path, PROSE.read_text("utf-8"))
+    assert 1000 < len(tokens) < 2000
+    held = load(default_pair.path, dtype="auto", kv_memory_gb=0.5, block_size=32, num_threads=None)
+    expected = foretell(default_pair.ours, tokens[:num_tokens], rows=PROMPT_ROWS)
+    told = foretell(held, tokens[:num_tokens], rows=rows)
+    assert expected.perplexity < 50, "it understands the text"
+    assert abs(told.ratio(expected) - 1) < 0.01
+    assert told.agreement(expected) > 0.95
 
 
 @pytest.mark.parametrize("dtype", ["int4", "bfloat16", "float16"])

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import uvloop
 
+from tests import tool_replies
 from tests.serving import Model, scripted_model
 
 REPLIES: list[dict[str, Any]] = [
@@ -42,3 +43,15 @@ def model(tmp_path: Path) -> Model:
 def narrow_model(tmp_path: Path) -> Model:
     """One request at a time, one more may wait."""
     return scripted_model(tmp_path, REPLIES, max_batch_size=1, max_waiting=1)
+
+
+@pytest.fixture
+def caller(tmp_path: Path) -> Model:
+    """The scripted model that calls tools."""
+    return scripted_model(tmp_path, tool_replies.REPLIES)
+
+
+@pytest.fixture
+def thinker(tmp_path: Path) -> Model:
+    """The same, thinking before it answers."""
+    return scripted_model(tmp_path, {"replies": tool_replies.REPLIES, "chat_template": tool_replies.TEMPLATE})

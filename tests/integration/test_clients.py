@@ -60,6 +60,18 @@ async def test_openai_stream_helper(client: openai.AsyncOpenAI) -> None:
     assert final.choices[0].message.content == "1 2 3 4 5"
 
 
+async def test_each_token_is_sent_at_once(client: openai.AsyncOpenAI) -> None:
+    """The engine hangs after two tokens: the client has both, one by one."""
+    messages: list[Any] = [{"role": "user", "content": "hang after two"}]
+    texts = []
+    async with await client.chat.completions.create(model=MODEL, messages=messages, stream=True) as stream:
+        async for chunk in stream:
+            texts.append(chunk.choices[0].delta.content)
+            if texts[-1] == " two":
+                break
+    assert texts == ["", "one", " two"]
+
+
 async def test_openai_models(client: openai.AsyncOpenAI) -> None:
     assert [model.id async for model in client.models.list()] == [MODEL]
     assert (await client.models.retrieve(MODEL)).id == MODEL

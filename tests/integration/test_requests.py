@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
 
 from mindserve.config.settings import ServeSettings
-from tests.serving import MODEL, Live, Model, chat_body, running
+from tests.serving import MODEL, Live, Model, chat_body, post_chat, running, scripted_model
 
 CHAT = "/v1/chat/completions"
 USER = {"role": "user", "content": "count"}
@@ -39,6 +40,18 @@ ANSWERED: dict[str, tuple[dict[str, Any], str, str]] = {
     "beam search": ({"messages": [USER], "use_beam_search": True, "best_of": 3}, "1 2 3 4 5", "stop"),
     "empty calls in history": (
         {"messages": [USER, {"role": "assistant", "content": "b", "tool_calls": []}, USER]}, "1 2 3 4 5", "stop",
+    ),
+    "an answer sent back with all its fields": (
+        {
+            "messages": [
+                USER,
+                {"role": "assistant", "content": "b", "tool_calls": None, "reasoning_content": "r", "refusal": None,
+                 "audio": None, "annotations": [], "function_call": None},
+                USER,
+            ]
+        },
+        "1 2 3 4 5",
+        "stop",
     ),
     "calls in history without content": (
         {
@@ -111,9 +124,15 @@ async def test_answered(client: httpx2.AsyncClient, name: str) -> None:
     assert all(choice["delta"]["content"] for choice in choices[1:-1])
 
 
+IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "no messages": ({"messages": []}, "messages"),
     "a tool result for no call": ({"messages": [{"role": "tool", "content": "x"}]}, "messages[0].tool_call_id"),
+    "an image for a model of text": (
+        {"messages": [USER, {"role": "user", "content": [{"type": "text", "text": "?"}, IMAGE]}]},
+        "messages[1].content[1].type",
+    ),
+    "a known field of a wrong type beside unknown ones": ({"user": "u", "logit_bias": {}, "top_k": "5"}, "top_k"),
     "empty system prompt": ({"messages": [{"role": "system", "content": ""}, USER]}, "messages[0].content"),
     "a required call of nothing": ({"tool_choice": "required"}, "tool_choice"),
     "a strict tool without an object": (
@@ -163,6 +182,20 @@ async def test_empty_content_can_be_let_through(model: Model) -> None:
     body = chat_body(messages=[{"role": "system", "content": ""}, USER])
     async with running(model, settings) as live, httpx2.AsyncClient(base_url=live.url) as client:
         assert (await client.post(CHAT, json=body)).json()["choices"][0]["message"]["content"] == "1 2 3 4 5"
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_a_template_that_objects_is_quoted(tmp_path: Path, *, stream: bool) -> None:
+    """No 500, which clients try again, and no stack trace."""
+    template = "{% for m in messages %}{{ m.content }}{% if m.role == 'assistant' %}{{ raise_exception('No answers') }}"
+    script = {"replies": [{"default": True, "pieces": ["x"]}], "chat_template": template + "{% endif %}{% endfor %}"}
+    turns = [USER, {"role": "assistant", "content": "b"}, USER]
+    async with running(scripted_model(tmp_path, script)) as live:
+        refused = await post_chat(live, chat_body(messages=turns, stream=stream))
+    assert refused.status_code == 422
+    assert refused.json()["error"].startswith("messages[1]")
+    assert "No answers" in refused.json()["error"]
+    assert "Traceback" not in refused.text
 
 
 async def test_text_cannot_forge_a_turn(live: Live, client: httpx2.AsyncClient) -> None:

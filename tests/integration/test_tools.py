@@ -20,56 +20,7 @@ from mindserve_engine.native.process import NativeEngine
 from mindserve_engine.options import EngineOptions
 from tests.qwen import write_tiny_qwen
 from tests.serving import MODEL, Live, Model, chat_body, post_chat, running, scripted_model
-
-WEATHER = {
-    "type": "function",
-    "function": {
-        "name": "get_weather",
-        "description": "The weather of a city.",
-        "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
-    },
-}
-NOW = {"type": "function", "function": {"name": "now"}}
-TEMPLATE = (
-    "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n{% endfor %}"
-    "{% for tool in tools or [] %}{{ tool | tojson }}{% endfor %}<|im_start|>assistant\n"
-    "{% if enable_thinking is not defined or enable_thinking %}<think>\n{% else %}<think></think>{% endif %}"
-    "{# calls: <tool_call> #}"
-)
-"""Of a model that thinks unless it is told not to, and may call tools."""
-
-
-def call_text(name: str, arguments: str) -> str:
-    return f'<tool_call>\n{{"name": "{name}", "arguments": {arguments}}}\n</tool_call>'
-
-
-OSLO, PEKING = call_text("get_weather", '{"city": "Oslo"}'), call_text("get_weather", '{"city": "北京"}')
-REPLIES: list[dict[str, Any]] = [
-    {"contains": "21 degrees", "pieces": ["It", " is", " 21", " degrees", "."]},
-    {"contains": "two cities", "pieces": ["Let", " me", " see", ".\n", *OSLO, "\n", *PEKING]},
-    {"contains": "half way", "pieces": [OSLO, "\n", *PEKING], "hang_after": 9},
-    {"contains": "in one token", "pieces": [f"Now: {OSLO}{PEKING} done"]},
-    {"contains": "Oslo", "pieces": list(OSLO)},
-    {"contains": "time", "pieces": list(call_text("now", "{}"))},
-    {"contains": "broken", "pieces": ["<tool_call>", "{'name'", ": 1}", "</tool_call>"]},
-    {"contains": "unknown", "pieces": [call_text("launch", "{}")]},
-    {"contains": "cut", "pieces": list(OSLO[:-20]), "finish": "length"},
-    {"contains": "swallowed", "pieces": ["ok", "\n", "<tool_call>"]},
-    {"contains": "ponder then call", "pieces": ["I need it.", "</think>", "\n\n", *OSLO]},
-    {"contains": "ponder", "pieces": ["Be", "cause", ".", "</th", "ink>", "\n\n", "Yes", "."]},
-    {"contains": "muse", "pieces": ["still", " thinking"], "finish": "length"},
-    {"default": True, "pieces": ["Hello", "."]},
-]
-
-
-@pytest.fixture
-def caller(tmp_path: Path) -> Model:
-    return scripted_model(tmp_path, REPLIES)
-
-
-@pytest.fixture
-def thinker(tmp_path: Path) -> Model:
-    return scripted_model(tmp_path, {"replies": REPLIES, "chat_template": TEMPLATE})
+from tests.tool_replies import NOW, OSLO, REPLIES, WEATHER, call_text
 
 
 @pytest.fixture
@@ -241,6 +192,28 @@ async def test_calls_come_behind_the_reasoning(thinker: Model) -> None:
     assert (answer["reasoning_content"], answer["content"]) == ("I need it.", "")
     assert answer["tool_calls"][0]["function"] == {"arguments": '{"city": "Oslo"}', "name": "get_weather"}
     assert answer["finish_reason"] == "tool_calls"
+
+
+async def test_calls_are_told_where_thinking_is_switched_off(thinker: Model) -> None:
+    async with running(thinker) as live:
+        answer = await both(live, asking("Oslo", chat_template_kwargs={"enable_thinking": False}))
+    assert "reasoning_content" not in answer
+    assert answer["tool_calls"][0]["function"] == {"arguments": '{"city": "Oslo"}', "name": "get_weather"}
+    assert answer["finish_reason"] == "tool_calls"
+
+
+@pytest.mark.parametrize("name", ["reasoning_content", "reasoning"])
+async def test_thoughts_that_are_sent_back_reach_the_template(thinker: Model, name: str) -> None:
+    """Under either name (reading C3); the script answers so only where it is given them."""
+    call = {"id": "call_1", "type": "function", "function": {"name": "get_weather", "arguments": "{}"}}
+    turns = [
+        {"role": "user", "content": "How is it there?"},
+        {"role": "assistant", "content": None, "tool_calls": [call], name: "I need it."},
+        {"role": "tool", "tool_call_id": "call_1", "content": "21 degrees"},
+    ]
+    async with running(thinker) as live:
+        answer = await both(live, chat_body(messages=turns, tools=[WEATHER]))
+    assert answer["content"].strip() == "As I thought."
 
 
 async def test_reasoning_goes_with_several_sequences_and_log_probabilities(thinker: Model) -> None:

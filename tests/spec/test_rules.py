@@ -144,6 +144,11 @@ CONDITIONS: list[tuple[str, dict[str, Any], bool]] = [
     ("R16 null tool result", {"messages": [USER, {"role": "tool", "tool_call_id": "c", "content": None}]}, True),
     ("R18 null calls", {"messages": [{**USER, "tool_calls": None, "tool_call_id": None}]}, True),
     ("C3 reasoning sent back", {"messages": [{"role": "assistant", "content": "a", "reasoning_content": "b"}]}, True),
+    (
+        "C3 its other name",
+        {"messages": [{"role": "assistant", "content": "a", "reasoning": "b"}]},
+        True,
+    ),
     ("C3 reasoning of a wrong type", {"messages": [{**USER, "reasoning_content": ["b"]}]}, False),
     ("C22 empty text part", {"messages": [{"role": "user", "content": [{"type": "text", "text": ""}]}]}, False),
 ]

@@ -72,6 +72,7 @@ def test_the_size_of_messages_is_a_setting() -> None:
         ({"content": [{"type": "text", "text": "ab"}, {"type": "text", "text": "c"}]}, 4 + 3),
         ({"content": "\U0001f600"}, 4 + 1),
         ({"reasoning_content": "abc"}, 4 + 1 + 3),
+        ({"reasoning": "abc"}, 4 + 1 + 3),
         ({"tool_call_id": "abc"}, 4 + 1 + 3),
         ({"tool_calls": [{"id": "i", "type": "function", "function": {"name": "fg", "arguments": "{ }"}}]}, 5 + 6),
         ({"tool_calls": [{"id": "i", "type": "function", "function": {"name": "f", "arguments": {"a": 1}}}]}, 5 + 9),

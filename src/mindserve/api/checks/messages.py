@@ -28,9 +28,8 @@ def _texts(message: ChatMessage) -> Iterator[str]:
         yield content
     elif content is not None:
         yield from (part.text for part in content if isinstance(part, TextPart))
-    reasoning = given(message.reasoning_content)
-    if reasoning is not None:
-        yield reasoning
+    yield given(message.reasoning_content) or ""
+    yield given(message.reasoning) or ""
     for call in given(message.tool_calls) or ():
         arguments = call.function.arguments
         yield call.id

@@ -73,40 +73,48 @@ class ConstraintRefused(Exception):
 
 def build(bonds: Bonds, *, family: Family | None, thinking: Thinking, special_tokens: Mapping[str, int]) -> Constraint:
     """Raises ``ConstraintRefused``."""
-    strict = [tool for tool in bonds.tools if tool.is_strict]
-    parts = [(tool.field, _alone(_enforced(tool))) for tool in strict]
-    if bonds.form is not None:
-        parts.append((bonds.form_field, _alone(_form(bonds))))
+    tools = [_tool(offered) for offered in bonds.tools]
+    form = _form(bonds)
+    parts = [
+        (offered.field, _alone(tool.arguments))
+        for offered, tool in zip(bonds.tools, tools, strict=True)
+        if offered.is_strict
+    ]
+    if form is not None:
+        parts.append((bonds.form_field, _alone(form)))
 
-    def whole(*, loose: bool) -> str:
+    def whole(tools: list[Tool]) -> str:
         lark = Lark(special_tokens)
-        return lark.finish(_before(lark, thinking) + _answer(lark, bonds, family, loose=loose))
+        return lark.finish(_before(lark, thinking) + _answer(lark, bonds, family, tools, form))
 
-    fallback = whole(loose=True) if len(strict) < len(bonds.tools) else None
-    return Constraint(whole(loose=False), fallback, parts)
+    loose = [
+        tool if offered.is_strict else Tool(tool.name, suggested(ANY_OBJECT))
+        for offered, tool in zip(bonds.tools, tools, strict=True)
+    ]
+    has_loose = any(not offered.is_strict for offered in bonds.tools)
+    return Constraint(whole(tools), whole(loose) if has_loose else None, parts)
 
 
-def _answer(lark: Lark, bonds: Bonds, family: Family | None, *, loose: bool) -> str:
+def _answer(lark: Lark, bonds: Bonds, family: Family | None, tools: list[Tool], form: Schema | None) -> str:
     ways: list[str] = []
-    if bonds.tools and family is not None:
-        tools = [_tool(offered, loose=loose) for offered in bonds.tools]
-        with _blaming(bonds.tools[0].field if len(bonds.tools) == 1 else "tools"):
+    if tools and family is not None:
+        with _blaming(bonds.tools[0].field if len(tools) == 1 else "tools"):
             calls = CallGrammar(lark, WRITERS[family.name], tools)
         if bonds.choice == "one":
             return calls.exactly_one()
         if bonds.choice == "some":
             return calls.at_least_one()
-        ways.append(calls.within_text() if bonds.form is None else calls.at_least_one())
-    if bonds.form is not None:
-        ways.append(lark.json(_form(bonds)))
+        ways.append(calls.within_text() if form is None else calls.at_least_one())
+    if form is not None:
+        ways.append(lark.json(form))
     return one_of(ways)
 
 
-def _tool(offered: OfferedTool, *, loose: bool) -> Tool:
+def _tool(offered: OfferedTool) -> Tool:
     if offered.is_strict:
         return Tool(offered.name, _enforced(offered))
     try:
-        schema = ANY_OBJECT if loose else arguments_schema(offered.parameters, is_strict=False)
+        schema = arguments_schema(offered.parameters, is_strict=False)
     except SchemaUnfit:
         schema = ANY_OBJECT
     return Tool(offered.name, suggested(schema))
@@ -117,8 +125,9 @@ def _enforced(offered: OfferedTool) -> Schema:
         return enforced(arguments_schema(offered.parameters, is_strict=True))
 
 
-def _form(bonds: Bonds) -> Schema:
-    assert bonds.form is not None
+def _form(bonds: Bonds) -> Schema | None:
+    if bonds.form is None:
+        return None
     with _blaming(bonds.form_field):
         return enforced(bonds.form)
 

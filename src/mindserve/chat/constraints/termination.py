@@ -6,7 +6,8 @@ bound to them would write until it is cut off."""
 from __future__ import annotations
 
 from typing import Any, Final
-from urllib.parse import unquote
+
+from mindserve.chat.constraints.references import target_of
 
 _NESTING: Final = 256
 
@@ -34,16 +35,8 @@ class _Search:
         return bool(found)
 
     def _target_ends(self, reference: str) -> bool:
-        target = self._root
-        for part in unquote(reference.removeprefix("#")).split("/")[1:]:
-            key = part.replace("~1", "/").replace("~0", "~")
-            if isinstance(target, dict) and key in target:
-                target = target[key]
-            elif isinstance(target, list) and key.isdigit() and int(key) < len(target):
-                target = target[int(key)]
-            else:
-                return True  # of another document, or nowhere
-        return self.ends(target, _NESTING)
+        # ``None``, of another document or nowhere, ends
+        return self.ends(target_of(self._root, reference), _NESTING)
 
     def ends(self, schema: Any, depth: int) -> bool:
         if not isinstance(schema, dict) or not depth or "enum" in schema or "const" in schema:

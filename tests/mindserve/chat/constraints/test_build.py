@@ -13,6 +13,7 @@ import jsonschema_rs
 import pytest
 
 from mindserve.chat.constraints.build import Bonds, Constraint, ConstraintRefused, OfferedTool, Thinking, build
+from mindserve.chat.constraints.schema import enforced
 from mindserve.chat.constraints.writers import WRITERS
 from mindserve.chat.parsing.formats import PARSERS
 from mindserve.chat.parsing.machine import AnswerParser, CallFormat
@@ -262,3 +263,19 @@ def test_the_fallback_lets_loose_what_is_not_strict(compiler: GrammarCompiler) -
         compiler.compile(constraint.grammar)
     compiler.compile(constraint.fallback)
     assert constraint.parts == []
+
+
+def test_schemas_are_prepared_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Preparing looks through all of a schema, which may be large."""
+    prepared: list[Any] = []
+
+    def noted(schema: dict[str, Any]) -> dict[str, Any]:
+        prepared.append(schema)
+        return enforced(schema)
+
+    monkeypatch.setattr("mindserve.chat.constraints.build.enforced", noted)
+    tools = (offered(WEATHER, "a", is_strict=True), offered(None, "b"), offered(WEATHER, "c", is_strict=True))
+    constraint = built(Bonds(tools=tools, form={"const": 7}, form_field="response_format"), FAMILIES["hermes"])
+    assert len(prepared) == 3
+    assert [field for field, _ in constraint.parts] == ["tools[a]", "tools[c]", "response_format"]
+    assert constraint.fallback is not None

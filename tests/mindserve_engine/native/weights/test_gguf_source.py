@@ -20,6 +20,7 @@ from tests import tiny_gguf
 
 Q_PROJ = "model.layers.1.self_attn.q_proj.weight"
 O_PROJ = "model.layers.1.self_attn.o_proj.weight"
+DOWN_PROJ = "model.layers.1.mlp.down_proj.weight"
 EMBEDDING = "model.embed_tokens.weight"
 
 
@@ -71,6 +72,32 @@ def test_four_bits_and_float32_agree_and_undo_the_row_order(q4_1: Path, name: st
 def test_qwen_rows_are_in_order(tmp_path: Path) -> None:
     path = tiny_gguf.write("qwen2", tmp_path, linear=Kind.F32, embedding=Kind.F32)
     assert torch.equal(source(path, "float32").tensor(Q_PROJ, (64, 64)), original(path, Q_PROJ))
+
+
+@pytest.fixture(scope="module")
+def mixed_k(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """4 and 6 bits in superblocks, as in files called Q4_K_M."""
+    folder = tmp_path_factory.mktemp("mixed_k")
+    return tiny_gguf.write("llama", folder, linear=Kind.Q4_K, parts=tiny_gguf.MIXED_K, **tiny_gguf.K_SIZES)
+
+
+@pytest.mark.parametrize("name", [Q_PROJ, O_PROJ])
+def test_four_bits_in_superblocks_are_kept_exactly(mixed_k: Path, name: str) -> None:
+    kept = source(mixed_k).linear(name, (256, 256))
+    assert isinstance(kept, Int4Weight)
+    torch.testing.assert_close(
+        kept.dequantise(), source(mixed_k, "float32").tensor(name, (256, 256)), rtol=0, atol=1e-6
+    )
+
+
+def test_six_bits_become_eight(mixed_k: Path) -> None:
+    """Off by half a step of 8 bits where they are used, by bfloat16 rounding where the wide weight is."""
+    exact = source(mixed_k, "float32").tensor(DOWN_PROJ, (256, 512))
+    held = source(mixed_k).linear(DOWN_PROJ, (256, 512))
+    assert isinstance(held, Int8Weight)
+    assert ((held.wide.float() - exact).abs() <= exact.abs() * 2**-8).all()
+    step = exact.abs().amax(dim=1, keepdim=True) / 127
+    assert ((held.codes * held.scale[:, None] - exact).abs() <= step * 0.51 + exact.abs() * 2**-8).all()
 
 
 def test_float_dtypes_dequantise(q4_1: Path) -> None:
