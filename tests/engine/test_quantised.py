@@ -55,26 +55,28 @@ def test_tiny_models_in_four_bits(tmp_path: Path, name: str, lengths: tuple[int,
     assert relative_error(last_logits(load(path, dtype="int4"), prompts), exact) < 0.12
 
 
-@pytest.fixture(params=["bfloat16", "float32"])
+@pytest.fixture(params=["kernels", "torch, bfloat16", "torch, float32"])
 def arithmetic(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Both kinds of processors, whichever this one is."""
-    has_bfloat16 = request.param == "bfloat16"
-    monkeypatch.setattr("mindserve_engine.native.device.cpu.has_arithmetic", lambda _dtype: has_bfloat16)
+    """Our kernels, and torch's on both kinds of processors, whichever this one is."""
     name: str = request.param
+    if name != "kernels":
+        monkeypatch.setattr("mindserve_engine.native.runner.load_library", lambda: None)
+        monkeypatch.setattr("mindserve_engine.native.device.cpu.has_arithmetic", lambda _dtype: "bfloat16" in name)
     return name
 
 
 @pytest.mark.parametrize("name", ["llama", "qwen2"])
 @pytest.mark.parametrize("rows", [ANSWER_ROWS, PROMPT_ROWS])
 def test_four_and_six_bits_in_superblocks(tmp_path: Path, arithmetic: str, name: str, rows: int) -> None:
-    """Q4_K stays as it is, Q6_K is held in 8 bits and, for many rows, in 16. Measured: logits within 0.034 in bfloat16
-    and 0.018 in float32, perplexity within 1.0 % and 0.1 %, the same best token at 93 % and 97 % of the positions."""
+    """Q4_K stays as it is, Q6_K becomes 8 bits in groups of 32, which torch multiplies as 16. What is left is the rounding
+    of activations, to 8 bits in our kernels. Measured, worst logits of a row / perplexity / the same best token: 0.14 /
+    0.7 % / 94 % with our kernels, 0.04 to 0.18 / 0.6 % / 92 % in bfloat16, 0.02 to 0.11 / 0.2 % / 94 % in float32."""
     path = tiny_gguf.write(name, tmp_path, linear=Kind.Q4_K, parts=tiny_gguf.MIXED_K, **tiny_gguf.K_SIZES)
     exact, held = load(path, dtype="float32"), load(path, dtype="auto")
-    assert str(held.runner._model.dtype).endswith(arithmetic)  # type: ignore[attr-defined]
+    assert str(held.runner._model.dtype).endswith("bfloat16" if "bfloat16" in arithmetic else "float32")  # type: ignore[attr-defined]
     (tokens,) = random_prompts((400,), vocab_size=300)
     batch = one_sequence(tokens[:rows], 0, held.runner.block_size)
-    assert relative_error(all_logits(held, batch), all_logits(exact, batch)) < 0.1
+    assert relative_error(all_logits(held, batch), all_logits(exact, batch)) < 0.2
     told, expected = foretell(held, tokens, rows=rows), foretell(exact, tokens, rows=PROMPT_ROWS)
     assert abs(told.ratio(expected) - 1) < 0.02
     assert told.agreement(expected) > 0.9

@@ -22,7 +22,9 @@ echo rubbish > "$last"
 
 @pytest.fixture(autouse=True)
 def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compiled without optimising, which takes most of the time."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(cpu_build, "_FLAGS", tuple("-O0" if flag == "-O3" else flag for flag in cpu_build._FLAGS))
 
 
 @pytest.fixture

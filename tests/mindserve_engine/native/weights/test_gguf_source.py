@@ -91,13 +91,12 @@ def test_four_bits_in_superblocks_are_kept_exactly(mixed_k: Path, name: str) -> 
 
 
 def test_six_bits_become_eight(mixed_k: Path) -> None:
-    """Off by half a step of 8 bits where they are used, by bfloat16 rounding where the wide weight is."""
+    """Off by half a step of 8 bits; the scale is a float16, so the step of the greatest weight may be a little short."""
     exact = source(mixed_k, "float32").tensor(DOWN_PROJ, (256, 512))
     held = source(mixed_k).linear(DOWN_PROJ, (256, 512))
     assert isinstance(held, Int8Weight)
-    assert ((held.wide.float() - exact).abs() <= exact.abs() * 2**-8).all()
-    step = exact.abs().amax(dim=1, keepdim=True) / 127
-    assert ((held.codes * held.scale[:, None] - exact).abs() <= step * 0.51 + exact.abs() * 2**-8).all()
+    step = exact.view(256, -1, 32).abs().amax(dim=-1, keepdim=True) / 127
+    assert ((held.dequantise() - exact).view(256, -1, 32).abs() <= step * 0.57).all()
 
 
 def test_float_dtypes_dequantise(q4_1: Path) -> None:
