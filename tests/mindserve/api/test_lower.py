@@ -10,6 +10,7 @@ import pytest
 from mindserve.api import capabilities
 from mindserve.api.capabilities import CARRIED, check_capabilities, check_model
 from mindserve.api.decode import decode_request
+from mindserve.api.dialect.vllm import VllmDialect
 from mindserve.api.lower import (
     TemplateInput,
     lower_request,
@@ -22,6 +23,8 @@ from mindserve.errors import RefusalKind, RequestRefused
 from mindserve_engine.types import SEED_MAX, Capability, EngineInfo, GenerationRequest, SamplingParams
 from tests.serving import chat_body
 
+VLLM = VllmDialect()
+
 TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "x": [1.5]}}}
 
 STRICT_TOOL = {"type": "function", "function": {"name": "g", "strict": True}}
@@ -29,7 +32,7 @@ NAMED = {"type": "function", "function": {"name": "f"}}
 
 
 def decoded(**fields: Any) -> Any:
-    return decode_request(json.dumps(chat_body(**fields)).encode(), max_json_depth=20)
+    return decode_request(json.dumps(chat_body(**fields)).encode(), VLLM.requests, max_json_depth=20)
 
 
 def lowered(
