@@ -1,6 +1,6 @@
 """schemathesis against the server over its scripted engine: positive and negative data, every check, and no finding.
 
-Two passes run side by side: every operation, and the chat with nearly every body a wish for a stream.
+Passes run side by side: every operation; the chat with nearly every body a wish for a stream, in each dialect.
 """
 
 from __future__ import annotations
@@ -35,11 +35,12 @@ async def reports(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[dic
     """What schemathesis reports of each pass."""
     folder = tmp_path_factory.mktemp("schemathesis")
     async with running(scripted_model(folder, REPLIES)) as live:
-        plain, streams = await asyncio.gather(
+        plain, streams, openai = await asyncio.gather(
             run("plain", live.url, folder / "plain.json"),
             run("streams", live.url, folder / "streams.json", CHAT_ONLY),
+            run("streams", live.url, folder / "openai.json", CHAT_ONLY, dialect="openai"),
         )
-    yield {"plain": plain, "streams": streams}
+    yield {"plain": plain, "streams": streams, "openai": openai}
 
 
 async def test_nothing_is_found(reports: dict[str, Report]) -> None:
