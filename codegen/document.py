@@ -35,9 +35,10 @@ class Document:
     data: JsonObject
     sha256: str = field(default="")
 
-    def as_json(self) -> str:
-        """The document as compact JSON, in the order of the YAML file."""
-        return json.dumps(self.data, ensure_ascii=False, separators=(",", ":"))
+
+def as_json(data: JsonObject) -> str:
+    """Compact JSON, in the order of the YAML file."""
+    return json.dumps(data, ensure_ascii=False, separators=(",", ":"))
 
 
 def load(path: Path) -> Document:

@@ -3,30 +3,43 @@
 from __future__ import annotations
 
 import difflib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from codegen import config_models, config_reference, constants, defaults, models, operations, reference, rules
+from codegen import (
+    config_models,
+    config_reference,
+    constants,
+    defaults,
+    differing_models,
+    models,
+    operations,
+    reference,
+    rules,
+)
 from codegen.diagnostics import Diagnostic, SpecRefused
-from codegen.document import Document, load
+from codegen.dialects import DIALECTS, view
+from codegen.document import Document, JsonObject, as_json, load
 from codegen.profile import config, lint
 from codegen.profile.traceability import vocabulary
 from codegen.stamp import MARKER, as_comment, as_markdown, header
 
 SPEC = Path("spec/openapi.yaml")
-REFERENCE = Path("spec/docs/reference.md")
+REFERENCES = {"vllm": Path("spec/docs/reference.md"), "openai": Path("spec/docs/reference-openai.md")}
+"""By dialect."""
 API = Path("src/mindserve/api/_generated")
 CONFIG_SCHEMA = Path("spec/config.schema.yaml")
 CONFIG_REFERENCE = Path("spec/docs/config.md")
 CONFIG_MODELS = Path("src/mindserve/config/_generated.py")
 _DIFF_LINES = 12
-_PYTHON = {
-    "models.py": models,
+_MODELS = "mindserve.api._generated.models"
+_OF_BOTH = {
     "rules.py": rules,
     "operations.py": operations,
     "defaults.py": defaults,
     "constants.py": constants,
 }
+_SERVED = ("openapi.yaml", *(f"openapi.{dialect}.json" for dialect in DIALECTS))
 _PACKAGE_DOCSTRING = '"""The contract as code: msgspec and the standard library only."""\n'
 
 
@@ -61,17 +74,36 @@ def generate(spec: Path) -> dict[Path, str]:
 
 
 def _from_openapi(document: Document) -> dict[Path, str]:
-    faults = lint(document.data, vocabulary(document.path))
-    if faults:
-        raise SpecRefused(faults)
+    views = _views(document)
     lines = header(document, SPEC.as_posix())
     comment = as_comment(lines)
     made = {API / "__init__.py": f"{comment}{_PACKAGE_DOCSTRING}"}
-    for name, module in _PYTHON.items():
+    for name, module in _OF_BOTH.items():
         made[API / name] = f"{comment}\n{module.generate(document.data)}"
-    made |= _served_copies(document)
-    made[REFERENCE] = f"{as_markdown(lines)}\n{reference.generate(document.data)}"
+    first, second = views.values()
+    made[API / "models.py"] = f"{comment}\n{models.generate(first)}"
+    made[API / "openai_models.py"] = f"{comment}\n{differing_models.generate(first, second, first_module=_MODELS)}"
+    made |= _served_copies(document, views)
+    for dialect, data in views.items():
+        text = reference.generate(data, dialect=dialect)
+        made[REFERENCES[dialect]] = f"{as_markdown(lines)}\n{text}"
     return made
+
+
+def _views(document: Document) -> dict[str, JsonObject]:
+    """The document as each dialect has it; raises `SpecRefused` with the faults of all of them."""
+    words = vocabulary(document.path)
+    faults = lint(document.data, words)
+    if not faults:
+        views = {dialect: view(document.data, dialect) for dialect in DIALECTS}
+        faults = [
+            replace(fault, message=f"in the dialect {dialect}: {fault.message}")
+            for dialect, data in views.items()
+            for fault in lint(data, words)
+        ]
+    if faults:
+        raise SpecRefused(faults)
+    return views
 
 
 def _from_config_schema(document: Document) -> dict[Path, str]:
@@ -85,12 +117,10 @@ def _from_config_schema(document: Document) -> dict[Path, str]:
     }
 
 
-def _served_copies(document: Document) -> dict[Path, str]:
-    """Byte for byte the source, and the same value as JSON: what the server publishes has no header of ours."""
-    return {
-        API / "openapi.yaml": document.text,
-        API / "openapi.json": f"{document.as_json()}\n",
-    }
+def _served_copies(document: Document, views: dict[str, JsonObject]) -> dict[Path, str]:
+    """Byte for byte the source, and its views as JSON: what the server publishes has no header of ours."""
+    served = {API / f"openapi.{dialect}.json": f"{as_json(data)}\n" for dialect, data in views.items()}
+    return {API / "openapi.yaml": document.text, **served}
 
 
 def compare(root: Path, made: dict[Path, str]) -> list[Drift]:
@@ -136,4 +166,4 @@ def write(root: Path, made: dict[Path, str]) -> list[Drift]:
 
 def _is_ours(target: Path) -> bool:
     """The served copies carry no header; they are known by their names in a directory that holds nothing by hand."""
-    return target.name in ("openapi.yaml", "openapi.json") or MARKER in target.read_text(encoding="utf-8")[:400]
+    return target.name in _SERVED or MARKER in target.read_text(encoding="utf-8")[:400]

@@ -82,8 +82,8 @@ class Endpoint:
         return " ".join(answer.status for answer in self.answers)
 
 
-def generate(document: JsonObject) -> str:
-    """The Markdown text, without header."""
+def generate(document: JsonObject, *, dialect: str | None = None) -> str:
+    """The Markdown text, without header; `dialect`: `document` is its view."""
     endpoints = []
     shown: set[str] = set()
     rules = {rule.id: rule for rule in read_rules(document)}
@@ -92,7 +92,7 @@ def generate(document: JsonObject) -> str:
     info = document["info"]
     text = render(
         "reference.md.j2",
-        title=info["title"],
+        title=info["title"] if dialect is None else f"{info['title']}, dialect {dialect}",
         description=info.get("description", "").strip(),
         endpoints=endpoints,
     )

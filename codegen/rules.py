@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from codegen.dialects import DIALECTS
 from codegen.document import JsonObject
 from codegen.render import render
 from codegen.sites import operations
@@ -11,7 +12,8 @@ from codegen.sites import operations
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One x-rule; `bound` and `values` are the numbers and names that its predicate compares with."""
+    """One x-rule; `bound` and `values` are the numbers and names that its predicate compares with, `dialects` those in
+    which it holds."""
 
     id: str
     message: str
@@ -20,6 +22,7 @@ class Rule:
     interpretation: str | None
     bound: int | float | None
     values: tuple[str, ...]
+    dialects: tuple[str, ...]
 
 
 def read_rules(document: JsonObject) -> list[Rule]:
@@ -33,6 +36,7 @@ def read_rules(document: JsonObject) -> list[Rule]:
             interpretation=item.get("interpretation"),
             bound=item.get("bound"),
             values=tuple(item.get("values", [])),
+            dialects=(item["dialect"],) if "dialect" in item else DIALECTS,
         )
         for _, _, _, operation in operations(document)
         for item in operation.get("x-rules", [])

@@ -112,6 +112,22 @@ def listed(value: Any) -> list[Any]:
     return list(value) if isinstance(value, list | tuple) else [value]
 
 
+def _of_vllm(value: Any) -> Any:
+    """The document without the fields, conditions and rules that only the other dialect has."""
+    if isinstance(value, list):
+        return [_of_vllm(item) for item in value if not _is_openai(item)]
+    if not isinstance(value, dict):
+        return value
+    made = {key: _of_vllm(item) for key, item in value.items() if key != "x-openai"}
+    if isinstance(made.get("properties"), dict):
+        made["properties"] = {key: item for key, item in made["properties"].items() if not _is_openai(item)}
+    return made
+
+
+def _is_openai(item: Any) -> bool:
+    return isinstance(item, dict) and "openai" in (item.get("x-dialect"), item.get("dialect"))
+
+
 @cache
 def load_contract() -> Contract:
     """The contract beside this package, or inside it. Raises ``SuiteError``."""
@@ -119,5 +135,6 @@ def load_contract() -> Contract:
     text = readings.read_text("utf-8") if readings.is_file() else ""
     rows = re.findall(r"^\| ([A-Z]\d+) \|(.*)\|$", text, re.MULTILINE)
     return Contract(
-        read_yaml(SPEC / "openapi.yaml"), {number: ": ".join(row.split(" | ", 1)).strip() for number, row in rows}
+        _of_vllm(read_yaml(SPEC / "openapi.yaml")),
+        {number: ": ".join(row.split(" | ", 1)).strip() for number, row in rows},
     )

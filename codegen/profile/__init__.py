@@ -9,6 +9,7 @@ from codegen.diagnostics import Diagnostic
 from codegen.document import JsonObject
 from codegen.profile import (
     constant_table,
+    dialect_marks,
     keywords,
     paths,
     rule_table,
@@ -35,6 +36,7 @@ CODES = {
     "A12": "a field and a rule name their source",
     "bound": "a bound is a number",
     "constant": "a constant is complete and a whole number",
+    "dialect": "what a keyword is in another dialect is not what it is in this",
     "default": "a default is valid for its own schema",
     "extension": "an x- key is described",
     "interpretation": "a reading is a numbered one",
@@ -62,6 +64,7 @@ def lint(document: JsonObject, words: Vocabulary) -> list[Diagnostic]:
         return sorted(set(broken))
     faults = [*paths.check(document), *rule_table.check(document, words), *constant_table.check(document, words)]
     faults += traceability.check_extensions(document, words)
+    faults += dialect_marks.check(document)
     ways = directions(document)
     for site in component_sites(document):
         if not site.component.isidentifier() or not site.component[:1].isupper():

@@ -14,7 +14,7 @@ from codegen.profile.traceability import Vocabulary, check_interpretations
 from codegen.sites import UNION_KEYWORDS, component_sites, dereferenced, operations, rule_ids
 
 _REQUIRED = {"id", "message", "field"}
-_OPTIONAL = {"doc-ref", "interpretation", "bound", "values"}
+_OPTIONAL = {"doc-ref", "interpretation", "bound", "values", "dialect"}
 _PLACEHOLDERS = {"field", "value", "bound", "values"}
 _KEBAB_CASE = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 

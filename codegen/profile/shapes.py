@@ -47,6 +47,9 @@ def _check_object(site: Site, *, sent_by_server: bool) -> Iterator[Diagnostic]:
     if is_free_form and site.position is Position.COMPONENT and not isinstance(extra, dict):
         message = "a free-form component becomes a class that drops every key: write the map where it is used"
         yield Diagnostic(site.pointer, "A5", message)
+    if isinstance(extra, dict) and extra and {"null"} & set(types_of(site)):
+        message = "a map that may be null loses the type of its values: make it a component, in an `anyOf` with null"
+        yield Diagnostic(join(site.pointer, "additionalProperties"), "lost", message)
     if has_properties and {"minProperties", "maxProperties"} & set(schema) and not rule_ids(schema):
         yield Diagnostic(site.pointer, "lost", "the number of properties of an object with properties is not checked")
 

@@ -10,6 +10,7 @@ from importlib.resources import files
 import jsonschema_rs
 
 from codegen.diagnostics import Diagnostic
+from codegen.dialects import DIALECTS
 from codegen.document import JsonObject
 from codegen.pointer import join
 from codegen.sites import SCHEMAS, UNION_KEYWORDS, keywords
@@ -22,7 +23,8 @@ _BOUNDS = frozenset(
 )
 _TEXT = {"type": "string"}
 _TEXTS = {"anyOf": [_TEXT, {"type": "array", "items": _TEXT}]}
-_EVENT = {"type": "object", "required": ["name"], "additionalProperties": _TEXT}
+_DIALECT = {"enum": list(DIALECTS)}
+_EVENT = {"type": "object", "required": ["name"], "additionalProperties": _TEXT, "properties": {"dialect": _DIALECT}}
 # What the keys hold at all; whether it makes sense is told by the profiles of rules and of provenance.
 _SHAPES: dict[str, JsonObject] = {
     "discriminator": {"properties": {"propertyName": _TEXT, "mapping": {"additionalProperties": _TEXT}}},
@@ -30,14 +32,21 @@ _SHAPES: dict[str, JsonObject] = {
         "type": "array",
         "items": {"type": "object", "properties": {"interpretation": _TEXT}},
     },
-    "x-dialect": _TEXT,
+    "x-dialect": _DIALECT,
     "x-interpretation": _TEXTS,
+    "x-openai": {"type": "object", "minProperties": 1},
     "x-rule": _TEXTS,
     "x-rules": {
         "type": "array",
         "items": {
             "type": "object",
-            "properties": {"id": _TEXT, "message": _TEXT, "field": _TEXT, "interpretation": _TEXT},
+            "properties": {
+                "id": _TEXT,
+                "message": _TEXT,
+                "field": _TEXT,
+                "interpretation": _TEXT,
+                "dialect": _DIALECT,
+            },
         },
     },
     "x-statuses": {"type": "array", "items": {"type": "integer", "minimum": 400, "maximum": 599}},

@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from typing import Final
 
 _MAX_SHOWN_CHARACTERS: Final = 64
+CONTENT_ENCODING: Final = "Content-Encoding"
+"""The field of a refusal of this header."""
 
 
 class MindserveError(Exception):
@@ -33,6 +35,8 @@ class RefusalKind(enum.Enum):
 
     VALIDATION = "validation"
     """A field, or the body as a whole, breaks the contract."""
+    UNAUTHORIZED = "unauthorized"
+    """The request has none of the server's API keys."""
     MODEL_NOT_FOUND = "model_not_found"
     CONTEXT_LENGTH = "context_length"
     """The prompt has more tokens than the server takes."""
@@ -56,7 +60,8 @@ class RequestRefused(MindserveError):
     """The request was not carried out; no state is left of it.
 
     ``message`` names the field, the bound and the value received. ``field`` is its path ("messages[0].content").
-    ``retry_after_s``: seconds after which trying again makes sense (OVERLOADED, UNAVAILABLE).
+    ``retry_after_s``: seconds after which trying again makes sense (OVERLOADED, UNAVAILABLE). ``challenge``: which
+    credentials would do, as the header WWW-Authenticate says it (UNAUTHORIZED).
     """
 
     def __init__(
@@ -66,12 +71,14 @@ class RequestRefused(MindserveError):
         field: str | None = None,
         kind: RefusalKind = RefusalKind.VALIDATION,
         retry_after_s: int | None = None,
+        challenge: str = "Bearer",
     ) -> None:
         super().__init__(message)
         self.message = message
         self.field = field
         self.kind = kind
         self.retry_after_s = retry_after_s
+        self.challenge = challenge
 
 
 class EngineFault(MindserveError):

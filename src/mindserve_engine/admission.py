@@ -21,6 +21,7 @@ def check_request(request: GenerationRequest, info: EngineInfo) -> None:
     if request.beam_width:
         _check_beams(request, info)
     check_sampling(request.sampling)
+    _check_bias(request.sampling.logit_bias, info)
 
 
 def _check_capabilities(request: GenerationRequest, info: EngineInfo) -> None:
@@ -71,6 +72,17 @@ def check_sampling(params: SamplingParams) -> None:
         raise RequestInvalid(field="top_k", reason=f"is {params.top_k}, must be 0 (all) or more")
     if not 0 <= params.seed <= SEED_MAX:
         raise RequestInvalid(field="seed", reason=f"is {params.seed}, must lie in 0..{SEED_MAX}")
+
+
+def _check_bias(logit_bias: tuple[tuple[int, float], ...], info: EngineInfo) -> None:
+    if logit_bias and Capability.LOGIT_BIAS not in info.capabilities:
+        raise RequestInvalid(field="logit_bias", reason="is given, but this engine lacks logit bias")
+    for token_id, bias in logit_bias:
+        if not 0 <= token_id < info.vocab_size:
+            reason = f"names token {token_id}, outside the vocabulary of {info.vocab_size}"
+            raise RequestInvalid(field="logit_bias", reason=reason)
+        if not math.isfinite(bias):
+            raise RequestInvalid(field="logit_bias", reason=f"of token {token_id} is {bias}, must be finite")
 
 
 def _check_prompt(token_ids: list[int], info: EngineInfo) -> None:

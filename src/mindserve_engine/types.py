@@ -24,6 +24,7 @@ class Capability(enum.StrEnum):
     LOGPROBS = "logprobs"
     GRAMMAR = "grammar"
     """Constrained decoding: enforced tool choices, strict schemas, response formats."""
+    LOGIT_BIAS = "logit_bias"
     LORA = "lora"
     MEDIA = "media"
 
@@ -42,7 +43,7 @@ class FinishReason(enum.StrEnum):
 class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     """How one token is drawn from the model's distribution.
 
-    Applied in this order: repetition penalty, presence and frequency penalties, temperature, top-k, top-p.
+    Applied in this order: bias, repetition penalty, presence and frequency penalties, temperature, top-k, top-p.
     """
 
     temperature: float = 1.0
@@ -58,6 +59,9 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     presence_penalty: float = 0.0
     frequency_penalty: float = 0.0
     """Both finite, over the output only, as OpenAI defines them."""
+    logit_bias: tuple[tuple[int, float], ...] = ()
+    """(token id, what is added to its logit, finite), each id once and inside the vocabulary (capability
+    ``LOGIT_BIAS``)."""
 
 
 class Vocabulary(msgspec.Struct, frozen=True, array_like=True):
@@ -92,8 +96,8 @@ class GenerationRequest(msgspec.Struct, frozen=True, kw_only=True):
     above 1). Each draws from a random stream of its own."""
     beam_width: int = 0
     """Above 0: beam search of this width, whose ``num_sequences`` best are given out at its end, the best first
-    (capability ``BEAM_SEARCH``). Penalties count as transformers counts them, on log-probabilities; temperature, top-k
-    and top-p mean nothing."""
+    (capability ``BEAM_SEARCH``). Penalties and bias count on log-probabilities, as transformers has it; temperature,
+    top-k and top-p mean nothing."""
     num_logprobs: int | None = None
     """Report each token's log-probability and those of so many likeliest tokens, 0 or more (``LOGPROBS``)."""
     adapter: str | None = None

@@ -28,6 +28,7 @@ ACCEPTED: dict[str, list[str]] = {
     ],
     "rules": ['{"low": 2, "high": 18446744073709551615, "items": [{"name": "http://x"}]}'],
     "answers": [],
+    "dialects": ['{"word": "x"}', '{"word": "", "few": 1, "part": {"text": "t"}}', '{"word": "x", "bias": {"a": 1}}'],
 }
 
 REFUSED: dict[str, list[str]] = {
@@ -84,6 +85,7 @@ REFUSED: dict[str, list[str]] = {
     "open_maps": ['{"settings": []}', '{"anything": {}}', '{"either": 1.5}', '{"either": true}'],
     "rules": ['{"low": 2, "high": -1}', '{"low": 2}', '{"low": 2, "high": 1, "items": [{"name": 1}]}'],
     "answers": [],
+    "dialects": ["{}", '{"word": null}', '{"word": "x", "bias": {"a": 2}}', '{"word": "x", "bias": 1}'],
 }
 
 # Valid for the model, not for the schema: what the rules of the spec are there to refuse.
@@ -94,4 +96,5 @@ LEFT_TO_RULES: dict[str, list[str]] = {
         '{"low": 1, "high": 1}',
         '{"low": 2, "high": 1, "items": [{}, {}]}',
     ],
+    "dialects": ['{"word": "x", "few": 2}', '{"word": "x", "bias": {"": 1}}'],
 }

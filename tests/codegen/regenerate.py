@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from codegen import config_models, config_reference, constants, defaults, models, operations, reference, rules
+from codegen import (
+    config_models,
+    config_reference,
+    constants,
+    defaults,
+    differing_models,
+    models,
+    operations,
+    reference,
+    rules,
+)
+from codegen.dialects import view
 from codegen.document import load
 
 HERE = Path(__file__).parent
@@ -35,6 +46,13 @@ def outputs() -> dict[str, str]:
         document = load(SPECS / f"{name}.yaml").data
         for kind in kinds:
             made[f"{name}.{kind}.golden"] = _GENERATORS[kind].generate(document)
+    document = load(SPECS / "dialects.yaml").data
+    vllm, openai = view(document, "vllm"), view(document, "openai")
+    made["dialects.models.golden"] = models.generate(vllm)
+    made["dialects.openai_models.golden"] = differing_models.generate(vllm, openai, first_module="models")
+    made["dialects.rules.golden"] = rules.generate(document)
+    for dialect, data in (("vllm", vllm), ("openai", openai)):
+        made[f"dialects.{dialect}.golden"] = reference.generate(data, dialect=dialect)
     schema = load(SPECS / "config" / "config.schema.yaml").data
     made["config.models.golden"] = config_models.generate(schema)
     made["config.reference.golden"] = config_reference.generate(schema)

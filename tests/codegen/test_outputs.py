@@ -12,16 +12,20 @@ from pathlib import Path
 import pytest
 
 from codegen.__main__ import main
+from codegen.dialects import DIALECTS, view
 from codegen.document import load
-from codegen.outputs import API, CONFIG_MODELS, CONFIG_REFERENCE, REFERENCE
+from codegen.outputs import API, CONFIG_MODELS, CONFIG_REFERENCE, REFERENCES
 
 SPECS = Path(__file__).with_name("specs")
 FILES = {
     CONFIG_MODELS,
     CONFIG_REFERENCE,
-    REFERENCE,
-    *(API / name for name in ("__init__.py", "models.py", "rules.py", "operations.py", "defaults.py", "constants.py")),
-    *(API / name for name in ("openapi.yaml", "openapi.json")),
+    *REFERENCES.values(),
+    *(
+        API / f"{name}.py"
+        for name in ("__init__", "models", "openai_models", "rules", "operations", "defaults", "constants")
+    ),
+    *(API / f"openapi.{ending}" for ending in ("yaml", "vllm.json", "openai.json")),
 }
 
 
@@ -75,7 +79,8 @@ def test_the_served_copies_are_the_contract_itself(spec: Path, tmp_path: Path) -
     root = tmp_path / "tree"
     _generate(spec, root)
     assert (root / API / "openapi.yaml").read_bytes() == spec.read_bytes()
-    assert load(root / API / "openapi.json").data == load(spec).data
+    for dialect in DIALECTS:
+        assert load(root / API / f"openapi.{dialect}.json").data == view(load(spec).data, dialect)
 
 
 def test_a_second_run_changes_nothing(spec: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -148,7 +153,7 @@ def test_a_file_that_nothing_generates_any_more_is_found_and_removed(
     assert not stray.exists()
 
 
-@pytest.mark.parametrize("place", [API / "models.py", API / "notes.py", REFERENCE, CONFIG_MODELS])
+@pytest.mark.parametrize("place", [API / "models.py", API / "notes.py", REFERENCES["vllm"], CONFIG_MODELS])
 def test_a_hand_written_file_is_never_touched(
     spec: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], place: Path
 ) -> None:

@@ -13,20 +13,23 @@ import msgspec
 import pytest
 
 from codegen.__main__ import main
+from codegen.dialects import DIALECTS, view
 from codegen.document import load
-from codegen.outputs import API, CONFIG_REFERENCE, CONFIG_SCHEMA, REFERENCE, SPEC
+from codegen.outputs import API, CONFIG_REFERENCE, CONFIG_SCHEMA, REFERENCES, SPEC
 from codegen.pointer import resolve
 from codegen.profile.config import objects
 from codegen.sites import UNION_KEYWORDS, component_sites, operations
-from mindserve.api._generated import constants, defaults, models
+from mindserve.api._generated import constants, defaults, models, openai_models
 from mindserve.api._generated.operations import OPERATIONS
 from mindserve.api._generated.rules import RULES
 from mindserve.config._generated import Config
 
 DOCUMENT = load(SPEC).data
-SCHEMAS = DOCUMENT["components"]["schemas"]
+VIEWS = {dialect: view(DOCUMENT, dialect)["components"]["schemas"] for dialect in DIALECTS}
 CONFIG = load(CONFIG_SCHEMA).data
-OBJECTS = sorted(name for name, schema in SCHEMAS.items() if "properties" in schema)
+OBJECTS = sorted(
+    (dialect, name) for dialect, schemas in VIEWS.items() for name, schema in schemas.items() if "properties" in schema
+)
 
 
 def test_the_generated_files_are_up_to_date() -> None:
@@ -41,23 +44,30 @@ def test_the_generated_api_imports_msgspec_and_the_standard_library_only(path: P
             imported |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             imported.add(node.module or ".")
+    imported = {name for name in imported if not name.startswith("mindserve.api._generated.")}
     assert {name.split(".")[0] for name in imported} <= {"msgspec", *sys.stdlib_module_names}
 
 
-@pytest.mark.parametrize("name", OBJECTS)
-def test_a_component_is_a_struct_whose_fields_stand_in_the_order_of_the_spec(name: str) -> None:
-    struct = getattr(models, name)
+def _struct(dialect: str, name: str) -> Any:
+    """What is not in the module of the other dialect is the same in both."""
+    module = openai_models if dialect == "openai" and hasattr(openai_models, name) else models
+    return getattr(module, name)
+
+
+@pytest.mark.parametrize(("dialect", "name"), OBJECTS)
+def test_a_component_is_a_struct_whose_fields_stand_in_the_order_of_the_spec(dialect: str, name: str) -> None:
+    struct, schema = _struct(dialect, name), VIEWS[dialect][name]
     tag = struct.__struct_config__.tag_field
-    properties = [key for key in SCHEMAS[name]["properties"] if key != tag]
+    properties = [key for key in schema["properties"] if key != tag]
     assert list(struct.__struct_encode_fields__) == properties
 
 
-@pytest.mark.parametrize("name", OBJECTS)
-def test_required_and_optional_fields_are_those_of_the_spec(name: str) -> None:
-    struct = getattr(models, name)
+@pytest.mark.parametrize(("dialect", "name"), OBJECTS)
+def test_required_and_optional_fields_are_those_of_the_spec(dialect: str, name: str) -> None:
+    struct, schema = _struct(dialect, name), VIEWS[dialect][name]
     required = {field.encode_name for field in msgspec.structs.fields(struct) if field.required}
     tag = struct.__struct_config__.tag_field
-    assert required == set(SCHEMAS[name].get("required", [])) - {tag}
+    assert required == set(schema.get("required", [])) - {tag}
 
 
 def _minimal(struct: Any) -> Any:
@@ -65,12 +75,12 @@ def _minimal(struct: Any) -> Any:
     return struct(**{field.name: None for field in msgspec.structs.fields(struct) if field.required})
 
 
-@pytest.mark.parametrize("name", OBJECTS)
-def test_what_is_not_set_is_left_out_and_a_null_that_is_set_is_written(name: str) -> None:
-    struct = getattr(models, name)
+@pytest.mark.parametrize(("dialect", "name"), OBJECTS)
+def test_what_is_not_set_is_left_out_and_a_null_that_is_set_is_written(dialect: str, name: str) -> None:
+    struct, schema = _struct(dialect, name), VIEWS[dialect][name]
     tag = struct.__struct_config__.tag_field
     encoded = msgspec.json.decode(msgspec.json.encode(_minimal(struct)))
-    required = [key for key in SCHEMAS[name]["properties"] if key in SCHEMAS[name].get("required", [])]
+    required = [key for key in schema["properties"] if key in schema.get("required", [])]
     assert [key for key in encoded if key != tag] == [key for key in required if key != tag]
 
 
@@ -117,29 +127,32 @@ def test_the_limit_on_messages_is_the_same_in_contract_and_config() -> None:
     assert RULES["messages-text-length"].bound == server["maxMessagesLength"]["default"]
 
 
-@pytest.mark.parametrize("name", ["openapi.yaml", "openapi.json"])
-def test_the_published_contract_travels_with_the_package(name: str) -> None:
-    text = (files("mindserve.api._generated") / name).read_text("utf-8")
-    assert (json.loads(text) if name.endswith("json") else load(API / name).data) == DOCUMENT
+def test_the_published_contract_travels_with_the_package() -> None:
+    published = files("mindserve.api._generated")
+    assert (published / "openapi.yaml").read_text("utf-8") == SPEC.read_text("utf-8")
+    for dialect in DIALECTS:
+        text = (published / f"openapi.{dialect}.json").read_text("utf-8")
+        assert json.loads(text) == view(DOCUMENT, dialect)
 
 
-def test_every_line_of_a_request_or_an_answer_is_in_the_reference() -> None:
-    text = REFERENCE.read_text("utf-8")
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_every_line_of_a_request_or_an_answer_is_in_the_reference(dialect: str) -> None:
+    text = REFERENCES[dialect].read_text("utf-8")
     sections = {part.split("\n", 1)[0]: part for part in text.split("\n### ")}
-    for name in OBJECTS:
-        for field in SCHEMAS[name]["properties"]:
+    for name, schema in VIEWS[dialect].items():
+        for field in schema.get("properties", {}):
             assert f"| `{field}` |" in sections[name], (name, field)
-    for name, schema in SCHEMAS.items():
         members = [member["$ref"].rsplit("/", 1)[-1] for key in UNION_KEYWORDS for member in schema.get(key, [])]
         assert all(f"[{member}](#{member.lower()})" in sections[name] for member in members)
     for rule in RULES.values():
-        assert f"| `{rule.id}` | `{rule.field}` | {rule.message} |" in sections["Rules"]
+        row = f"| `{rule.id}` | `{rule.field}` | {rule.message} |"
+        assert (row in sections["Rules"]) == (dialect in rule.dialects)
     for operation in OPERATIONS.values():
         assert f"\n## {operation.method} {operation.path}\n" in text
 
 
 def test_links_of_the_reference_lead_to_sections() -> None:
-    for path in (REFERENCE, CONFIG_REFERENCE):
+    for path in (*REFERENCES.values(), CONFIG_REFERENCE):
         text = path.read_text("utf-8")
         sections = {line.lstrip("# ").lower() for line in text.splitlines() if line.startswith("#")}
         targets = {part.split(")", 1)[0] for part in text.split("](#")[1:]}
@@ -148,7 +161,7 @@ def test_links_of_the_reference_lead_to_sections() -> None:
 
 
 def test_the_known_keys_of_open_maps_are_in_the_reference() -> None:
-    text = REFERENCE.read_text("utf-8")
+    text = REFERENCES["vllm"].read_text("utf-8")
     for key in ("chat_template_kwargs.enable_thinking", "parameters.additionalProperties", "parameters.required"):
         assert f"| `{key}` |" in text
 

@@ -13,7 +13,9 @@ from typing import Any
 import pytest
 
 from codegen.__main__ import main
-from codegen.outputs import API, REFERENCE
+from codegen.outputs import API, REFERENCES
+
+REFERENCE = REFERENCES["vllm"]
 
 ROOT = Path(__file__).parents[2]
 STOPS = {"stop": ["x" * 20_000, "y" * 20_000]}
@@ -24,21 +26,23 @@ import json, sys
 from pathlib import Path
 import mindserve
 from mindserve.api.checks import check_request
-from mindserve.api.contract import openapi_json
 from mindserve.api.decode import decode_request
-from mindserve.config.settings import ServeSettings
+from mindserve.api.dialect import dialect_named
+from mindserve.config.settings import Dialect, ServeSettings
 from mindserve.errors import RequestRefused
+
+DIALECT = dialect_named(Dialect(sys.argv[1]))
 
 def verdict(fields):
     body = {"model": "m", "messages": [{"role": "user", "content": "hi"}], **fields}
     try:
-        request = decode_request(json.dumps(body).encode(), max_json_depth=64)
-        check_request(request, ServeSettings(model_name="m"))
+        request = decode_request(json.dumps(body).encode(), DIALECT.requests, max_json_depth=64)
+        check_request(request, DIALECT.rules, ServeSettings(model_name="m"))
     except RequestRefused as refused:
         return str(refused)
     return None
 
-schema = json.loads(openapi_json())["components"]["schemas"]["ChatCompletionRequest"]
+schema = json.loads(DIALECT.requests.document)["components"]["schemas"]["ChatCompletionRequest"]
 json.dump({
     "home": str(Path(mindserve.__file__).parents[1]),
     "verdicts": [verdict(fields) for fields in json.load(sys.stdin)],
@@ -63,9 +67,9 @@ def _edit_and_generate(tree: Path, old: str, new: str) -> None:
     assert main(["--spec", str(spec), "--out", str(tree)]) == 0
 
 
-def _ask(tree: Path, *bodies: dict[str, Any]) -> dict[str, Any]:
+def _ask(tree: Path, *bodies: dict[str, Any], dialect: str = "vllm") -> dict[str, Any]:
     done = subprocess.run(
-        [sys.executable, "-c", VERDICTS],
+        [sys.executable, "-c", VERDICTS, dialect],
         input=json.dumps(bodies),
         env={**os.environ, "PYTHONPATH": str(tree / "src"), "PYTHONDONTWRITEBYTECODE": "1"},
         capture_output=True,
@@ -112,9 +116,9 @@ def test_a_bound_of_a_field(tree: Path) -> None:
 
 def test_nothing_but_the_spec_and_what_is_generated_differs(tree: Path) -> None:
     _edit_and_generate(tree, *_maximum_of("presence_penalty", "2.0", "3.0"))
-    code = ("__init__.py", "models.py", "rules.py", "operations.py", "defaults.py", "constants.py")
-    names = (*code, "openapi.yaml", "openapi.json")
-    assert _changed_files(tree) == {Path("spec/openapi.yaml"), REFERENCE, *(API / name for name in names)}
+    modules = ("__init__", "models", "openai_models", "rules", "operations", "defaults", "constants")
+    names = (*(f"{name}.py" for name in modules), "openapi.yaml", "openapi.vllm.json", "openapi.openai.json")
+    assert _changed_files(tree) == {Path("spec/openapi.yaml"), *REFERENCES.values(), *(API / name for name in names)}
     assert _ask(tree, {"presence_penalty": 3.0}, {"presence_penalty": 3.1})["verdicts"][0] is None
 
 
@@ -127,6 +131,30 @@ def test_a_bound_of_a_rule(tree: Path) -> None:
     assert [verdict is None for verdict in _ask(tree, STOPS, longer)["verdicts"]] == [True, False]
     assert "bound=40000" in (tree / API / "rules.py").read_text("utf-8")
     assert "at most {bound} are allowed | 40,000 |" in (tree / REFERENCE).read_text("utf-8")
+
+
+def test_a_bound_of_the_other_dialect(tree: Path) -> None:
+    bodies = [{"logit_bias": {"1": bias}} for bias in (100, 101)]
+
+    _edit_and_generate(tree, "minimum: -100, maximum: 100}", "minimum: -100, maximum: 101}")
+
+    for dialect in ("vllm", "openai"):  # to the one it is an unknown field
+        assert _ask(tree, *bodies, dialect=dialect)["verdicts"] == [None, None]
+    (verdict,) = _ask(tree, {"logit_bias": {"1": 102}}, dialect="openai")["verdicts"]
+    assert verdict == "logit_bias.1 must be a number between -100 and 101, got 102"
+    assert _ask(tree, {"logit_bias": 5})["verdicts"] == [None]
+
+
+def test_a_rule_of_one_dialect_becomes_a_rule_of_both(tree: Path) -> None:
+    bodies = [{"n": 2, "temperature": 0}]
+    assert [_ask(tree, *bodies, dialect=dialect)["verdicts"][0] is None for dialect in ("vllm", "openai")] == [
+        False,
+        True,
+    ]
+
+    _edit_and_generate(tree, "- id: n-needs-temperature\n          dialect: vllm\n", "- id: n-needs-temperature\n")
+
+    assert _ask(tree, *bodies, dialect="openai")["verdicts"][0] is not None
 
 
 def test_the_text_of_a_rule(tree: Path) -> None:

@@ -11,14 +11,16 @@ import pytest
 
 from conformance.rule_cases import load_rule_cases, rule_pair_cases
 from mindserve.api._generated.rules import RULES
+from mindserve.api.dialect.vllm import VllmDialect
 from tests.serving import MODEL, running, scripted_model
 
 CHAT = "/v1/chat/completions"
+VLLM = VllmDialect()
 CASES = load_rule_cases(MODEL)
 
 
 def test_rules_and_cases_are_the_same_set() -> None:
-    assert sorted(case.rule for case in CASES) == sorted(RULES)
+    assert sorted(case.rule for case in CASES) == sorted(VLLM.rules)
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])

@@ -1,6 +1,7 @@
 """schemathesis against the server over its scripted engine: positive and negative data, every check, and no finding.
 
-Two passes run side by side: every operation, and the chat with nearly every body a wish for a stream.
+Two passes run side by side: every operation, and the chat with nearly every body a wish for a stream. A short one asks
+for the other dialect.
 """
 
 from __future__ import annotations
@@ -93,6 +94,13 @@ async def test_enough_was_tried(reports: dict[str, Report]) -> None:
 async def test_tools_and_bound_answers_are_tried(reports: dict[str, Report], answered: Counter[str]) -> None:
     assert reports
     assert min(answered["calls"], answered["strict"], answered["form"]) >= MIN_BOUND, answered
+
+
+async def test_nothing_is_found_in_the_other_dialect(tmp_path: Path) -> None:
+    async with running(scripted_model(tmp_path, REPLIES)) as live:
+        options = (*CHAT_ONLY, "--max-examples", "60")
+        report = await run("streams", live.url, tmp_path / "report.json", options, dialect="openai")
+    assert (report["failures"], report["errors"], report["exit_code"]) == ([], [], 0), report["said"]
 
 
 async def test_a_wrong_server_is_found(tmp_path: Path) -> None:

@@ -76,6 +76,21 @@ def test_the_token_outside_the_vocabulary_is_named() -> None:
         check_request(request(prompt_token_ids=[1, 10, 2]), info())
 
 
+def test_a_bias() -> None:
+    engine = info(Capability.LOGIT_BIAS)
+    check_request(request(sampling=SamplingParams(logit_bias=((0, -100.0), (9, 3.5)))), engine)
+    for bias, reason in (
+        (((10, 1.0),), "token 10, outside the vocabulary of 10"),
+        (((-1, 1.0),), "token -1, outside"),
+        (((1, float("nan")),), "must be finite"),
+    ):
+        with pytest.raises(RequestInvalid, match=reason) as caught:
+            check_request(request(sampling=SamplingParams(logit_bias=bias)), engine)
+        assert caught.value.field == "logit_bias"
+    with pytest.raises(RequestInvalid, match="lacks logit bias"):
+        check_request(request(sampling=SamplingParams(logit_bias=((0, 1.0),))), info())
+
+
 def test_capable_engine_takes_several_sequences() -> None:
     check_request(request(num_sequences=3), info(Capability.PARALLEL_SAMPLING))
 

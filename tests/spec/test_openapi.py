@@ -25,6 +25,7 @@ OPERATIONS = {
 VLLM, OPENAI = "ErrorBody", "OpenAIErrorBody"
 ERROR_BODIES = {
     "400": {VLLM, OPENAI},
+    "401": {VLLM, OPENAI},
     "404": {VLLM, OPENAI},
     "405": {VLLM, OPENAI},
     "413": {VLLM, OPENAI},
@@ -40,7 +41,7 @@ ERROR_BODIES = {
 WIRE_ORDER = {
     "ChatCompletion": "id object created model choices usage prefill_time decode_time_arr",
     "Choice": "index message logprobs finish_reason",
-    "AssistantMessage": "role content reasoning_content tool_calls",
+    "AssistantMessage": "role content refusal reasoning_content tool_calls",
     "ToolCall": "function id type",
     "ToolCallFunction": "arguments name",
     "TokenLogprob": "token logprob bytes top_logprobs",
@@ -60,7 +61,7 @@ WIRE_ORDER = {
 
 # Keys that may be missing from an answer; all others are always there.
 SOMETIMES_ABSENT = {
-    "AssistantMessage": {"reasoning_content"},
+    "AssistantMessage": {"reasoning_content", "refusal"},  # the latter in the openai dialect alone
     "Usage": {"completion_tokens_details"},
     "ChatCompletionChunk": {"full_text", "usage"},
     "ChunkDelta": {"content", "reasoning_content", "tool_calls"},
@@ -139,7 +140,15 @@ def test_one_event_is_a_chunk_a_failure_or_the_end(contract: dict[str, Any], val
     assert named == ["ChatCompletionChunk", "ErrorBody", "OpenAIErrorBody"]
     stream = answer["text/event-stream"]["x-stream"]
     assert stream["frame"] == "data: {json}\n\n"
-    assert [item["name"] for item in stream["events"]] == ["opening", "delta", "finish", "done", "failure"]
+    assert [item["name"] for item in stream["events"]] == [
+        "opening",
+        "delta",
+        "finish",
+        "usage",
+        "done",
+        "failure",
+        "failure",
+    ]
     assert {item["schema"] for item in stream["events"] if "schema" in item} <= set(validators)
 
 

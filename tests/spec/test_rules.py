@@ -55,7 +55,8 @@ def _named_rules(value: Any) -> Iterator[str]:
 
 
 def test_every_rule_has_a_case(rules: dict[str, Any]) -> None:
-    assert [case.rule for case in CASES] == list(rules)
+    """Of those of the vllm dialect."""
+    assert [case.rule for case in CASES] == [name for name, rule in rules.items() if rule.get("dialect") != "openai"]
 
 
 def test_schemas_name_rules_and_every_rule_is_named(rules: dict[str, Any], schemas: dict[str, Any]) -> None:

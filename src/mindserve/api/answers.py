@@ -6,6 +6,7 @@ from typing import Final
 
 from mindserve.api._generated.models import ChatCompletionRequest
 from mindserve.api.lower import stop_strings
+from mindserve.api.openai_fields import max_calls
 from mindserve.api.presence import given
 from mindserve.api.server import Server
 from mindserve.api.tool_use import may_call_tools
@@ -64,7 +65,7 @@ async def sequence_answers(
         if calls is None and not thinking.has_reasoning:
             return SequenceAnswer(text)
         parser = AnswerParser(calls=calls, has_reasoning=thinking.has_reasoning, in_reasoning=thinking.is_open)
-        return SequenceAnswer(text, parser)
+        return SequenceAnswer(text, parser, max_calls=max_calls(request))
 
     return [answer() for _ in range(lowered.num_sequences)]
 

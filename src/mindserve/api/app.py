@@ -6,6 +6,7 @@ import time
 from typing import Final
 
 from litestar import Litestar
+from litestar.config.cors import CORSConfig
 from litestar.datastructures import State
 
 from mindserve.api.chat import create_chat_completion
@@ -22,6 +23,7 @@ from mindserve.chat.prompt import PromptPool
 from mindserve.chat.tokenizer import ChatTokenizer
 from mindserve.config.settings import ServeSettings
 from mindserve.observe.metrics import Metrics
+from mindserve.observe.request_id import RESPONSE_HEADER
 from mindserve_engine.interface import Engine
 
 HANDLERS: Final = (
@@ -70,8 +72,21 @@ def app_of(server: Server) -> Litestar:
         route_handlers=list(HANDLERS),
         exception_handlers=EXCEPTION_HANDLERS,
         openapi_config=None,
+        cors_config=_cors(server.settings),
         logging_config=None,
         request_max_body_size=server.settings.max_request_bytes,
         on_shutdown=[server.prompts.close],
         state=State({"server": server, "lifecycle": server.lifecycle}),
+    )
+
+
+def _cors(settings: ServeSettings) -> CORSConfig | None:
+    """Reading H10."""
+    if not settings.cors_allow_origins:
+        return None
+    return CORSConfig(
+        allow_origins=list(settings.cors_allow_origins),
+        allow_methods=["GET", "POST"],
+        allow_headers=["*"],
+        expose_headers=[RESPONSE_HEADER, "Retry-After", "WWW-Authenticate"],
     )

@@ -155,19 +155,24 @@ class Answer:
         ordered = self._sequences
         if self._ranked:
             ordered = sorted(ordered, key=lambda sequence: -sequence.cumulative_logprob)
-        longest = max(self._sequences, key=lambda sequence: len(sequence.timings))
-        num_generated = sum(len(sequence.timings) for sequence in self._sequences)
-        head = self._head
+        longest, head = self._longest, self._head
         return ChatCompletion(
             id=head.id,
             object="chat.completion",
             created=head.created,
             model=head.model,
             choices=[self._choice(index, sequence) for index, sequence in enumerate(ordered)],
-            usage=self._usage(num_generated, longest.timings, self._sequences),
+            usage=self._whole_usage(),
             prefill_time=whole_ms(longest.timings[0].step_ms) if longest.timings else 0,
             decode_time_arr=[whole_ms(timing.step_ms) for timing in longest.timings[1:]],
         )
+
+    def usage_chunk(self) -> ChatCompletionChunk:
+        """The token counts of the whole answer, without a choice. Every sequence must have ended."""
+        chunk = self._chunk(0, _nothing())
+        chunk.choices = []
+        chunk.usage = self._whole_usage()
+        return chunk
 
     def opening(self) -> list[ChatCompletionChunk]:
         """The role chunk of each sequence: the client learns at once that its request was taken."""
@@ -228,6 +233,14 @@ class Answer:
             logprobs=None if self._logprobs is None else ChoiceLogprobs(content=sequence.logprobs),
             finish_reason=sequence.finish_reason,
         )
+
+    @property
+    def _longest(self) -> _Sequence:
+        return max(self._sequences, key=lambda sequence: len(sequence.timings))
+
+    def _whole_usage(self) -> Usage:
+        num_generated = sum(len(sequence.timings) for sequence in self._sequences)
+        return self._usage(num_generated, self._longest.timings, self._sequences)
 
     def _usage(self, num_generated: int, timings: list[TokenTiming], sequences: list[_Sequence]) -> Usage:
         num_reasoning = sum(sequence.source.num_reasoning_tokens for sequence in sequences)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from mindserve.api._generated.models import ChatCompletionRequest, NamedToolChoice, TextPart
+from mindserve.api.openai_fields import logit_bias
 from mindserve.api.presence import given
 from mindserve.api.tool_use import may_call_tools
 from mindserve.chat.parsing.steps import Family
@@ -36,6 +37,10 @@ def check_capabilities(
             continue
         got = "" if wish.value is None else f", got {shown(wish.value)}"
         raise RequestRefused(f"{wish.field}: {wish.feature} is not available on this server{got}", field=wish.field)
+    for key in logit_bias(request):
+        if int(key) >= info.vocab_size:
+            field = f"logit_bias.{key}"
+            raise RequestRefused(f"{field} is no token of the model: its ids end at {info.vocab_size - 1}", field=field)
 
 
 CARRIED: Final = frozenset(
@@ -43,6 +48,7 @@ CARRIED: Final = frozenset(
         Capability.PARALLEL_SAMPLING,
         Capability.BEAM_SEARCH,
         Capability.LOGPROBS,
+        Capability.LOGIT_BIAS,
         Capability.LORA,
         Capability.GRAMMAR,
     }
@@ -69,6 +75,8 @@ def _wishes(request: ChatCompletionRequest, settings: ServeSettings, family: Fam
         yield _Wish("logprobs", True, "reporting log-probabilities", Capability.LOGPROBS)
     if given(request.top_logprobs) is not None and request.logprobs is not False:
         yield _Wish("top_logprobs", request.top_logprobs, "reporting log-probabilities", Capability.LOGPROBS)
+    if logit_bias(request):
+        yield _Wish("logit_bias", None, "a bias of tokens", Capability.LOGIT_BIAS)
     if may_call_tools(request):
         yield from _calls(request, family)
     wanted = given(request.response_format)

@@ -18,6 +18,7 @@ from litestar.types import ASGIApp
 
 from mindserve.api._generated.models import ChatCompletionRequest
 from mindserve.api.answers import answer_format, sequence_answers
+from mindserve.api.api_keys import require_api_key
 from mindserve.api.assemble import Answer, AnswerHead
 from mindserve.api.body import read_body
 from mindserve.api.capabilities import check_capabilities, check_model
@@ -26,6 +27,7 @@ from mindserve.api.connection import watched_client
 from mindserve.api.constraint import admit, constraint_of
 from mindserve.api.deadlines import Deadlines
 from mindserve.api.decode import check_content_encoding, check_content_type, decode_request
+from mindserve.api.dialect import Dialect
 from mindserve.api.edge import uuid_of
 from mindserve.api.engine_errors import engine_errors
 from mindserve.api.inflight import InFlight
@@ -41,7 +43,7 @@ from mindserve.api.presence import given
 from mindserve.api.readiness import require_ready
 from mindserve.api.run import Run
 from mindserve.api.sequences import sequence_wishes
-from mindserve.api.server import Server, server_of
+from mindserve.api.server import Server, dialect_of, server_of
 from mindserve.api.sse import EventStream, with_heartbeat
 from mindserve.observe.request import RequestObservation
 
@@ -54,7 +56,7 @@ SHORT_BODY_BYTES: Final = 1024 * 1024
 _ENCODER: Final = msgspec.json.Encoder()
 
 
-@post("/v1/chat/completions", status_code=200)
+@post("/v1/chat/completions", status_code=200, guards=[require_api_key])
 async def create_chat_completion(request: Request[Any, Any, State]) -> ASGIApp:
     """Answer with a body or a stream of events. Raises ``RequestRefused`` or ``EngineFault`` before any header."""
     server = server_of(request)
@@ -64,14 +66,15 @@ async def create_chat_completion(request: Request[Any, Any, State]) -> ASGIApp:
         resources.enter_context(server.lifecycle.in_flight(in_flight))
         deadlines = _deadlines(server, in_flight)
         resources.callback(deadlines.close)
+        dialect = dialect_of(request)
         require_ready(server.engine, server.lifecycle)
         check_content_type(request.headers.get("content-type"))
         check_content_encoding(",".join(request.headers.getall("content-encoding", [])))
         body = await in_flight.run(read_body(request, server.settings.max_request_bytes))
         await resources.enter_async_context(watched_client(request.receive, in_flight))
-        chat, template = await in_flight.run(_decode(body, server))
+        chat, template = await in_flight.run(_decode(body, server, dialect))
         prompt = await in_flight.run(_prompt(template, server, is_long=len(body) > SHORT_BODY_BYTES))
-        run = await _admit(chat, prompt, server, in_flight, deadlines, observation)
+        run = await _admit(chat, prompt, server, dialect, in_flight, deadlines, observation)
         resources.callback(run.generation.abort)
         if given(chat.stream):
             return _stream(run, server, resources.pop_all())
@@ -87,14 +90,14 @@ def _deadlines(server: Server, in_flight: InFlight) -> Deadlines:
     )
 
 
-async def _decode(body: bytes, server: Server) -> tuple[ChatCompletionRequest, TemplateInput]:
+async def _decode(body: bytes, server: Server, dialect: Dialect) -> tuple[ChatCompletionRequest, TemplateInput]:
     """The checked request, and what its template is given."""
 
     def decode() -> tuple[ChatCompletionRequest, TemplateInput]:
         settings = server.settings
-        chat = decode_request(body, max_json_depth=settings.max_json_depth)
+        chat = decode_request(body, dialect.requests, max_json_depth=settings.max_json_depth)
         check_model(chat, settings)
-        check_request(chat, settings)
+        check_request(chat, dialect.rules, settings)
         check_capabilities(chat, settings, server.engine.info, family=answer_format(chat, server).family)
         return chat, template_input(chat)
 
@@ -117,6 +120,7 @@ async def _admit(
     chat: ChatCompletionRequest,
     prompt_token_ids: list[int],
     server: Server,
+    dialect: Dialect,
     in_flight: InFlight,
     deadlines: Deadlines,
     observation: RequestObservation,
@@ -155,11 +159,12 @@ async def _admit(
         deadlines=deadlines,
         observation=observation,
         answer=answer,
-        dialect=server.dialect,
+        dialect=dialect,
+        form=dialect.stream(chat, full_text=server.settings.full_text_enabled),
     )
 
 
 def _stream(run: Run, server: Server, resources: AsyncExitStack) -> EventStream:
-    frames = run.frames(full_text=server.settings.full_text_enabled)
+    frames = run.frames()
     heartbeat_s = server.settings.heartbeat_s
     return EventStream(frames if heartbeat_s is None else with_heartbeat(frames, heartbeat_s), resources=resources)

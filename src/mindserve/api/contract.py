@@ -1,12 +1,11 @@
-"""The contract as the running server carries it: the generated copies of ``spec/openapi.yaml``."""
+"""The contract as the running server carries it: the generated copy and views of ``spec/openapi.yaml``."""
 
 from __future__ import annotations
 
-import json
 from functools import cache
 from importlib.resources import files
 
-from mindserve.api.expectation import Expectations
+from mindserve.config.settings import Dialect
 
 _PACKAGE = "mindserve.api._generated"
 
@@ -18,12 +17,6 @@ def openapi_yaml() -> bytes:
 
 
 @cache
-def openapi_json() -> bytes:
-    """The same content as JSON."""
-    return (files(_PACKAGE) / "openapi.json").read_bytes()
-
-
-@cache
-def chat_request_expectations() -> Expectations:
-    """Built when the first malformed request comes."""
-    return Expectations(json.loads(openapi_json()), "ChatCompletionRequest")
+def openapi_json(dialect: Dialect) -> bytes:
+    """What of it holds in one dialect, as JSON."""
+    return (files(_PACKAGE) / f"openapi.{dialect.value}.json").read_bytes()

@@ -13,38 +13,36 @@ import msgspec
 
 from mindserve.api._generated.constants import MAX_JSON_VALUES
 from mindserve.api._generated.models import ChatCompletionRequest
-from mindserve.api.dialect import CONTENT_ENCODING
 from mindserve.api.explain import explain
-from mindserve.api.integral import decode_integral
 from mindserve.api.nesting import Excess, find_excess
-from mindserve.errors import RefusalKind, RequestRefused, shown
+from mindserve.api.request_model import RequestModel
+from mindserve.errors import CONTENT_ENCODING, RefusalKind, RequestRefused, shown
 
-_REQUEST_DECODER: Final = msgspec.json.Decoder(ChatCompletionRequest)
 _MEDIA_TYPE: Final = "application/json"
 _PIECE_BYTES: Final = 1024 * 1024
 
 
-def decode_request(body: bytes, *, max_json_depth: int) -> ChatCompletionRequest:
+def decode_request(body: bytes, requests: RequestModel, *, max_json_depth: int) -> ChatCompletionRequest:
     """The request, or ``RequestRefused`` that names the place, what is expected there and what came instead.
 
     An integral float is taken for an integer ("n": 2.0), exactly; the contract's JSON Schema says that it is one.
     """
     _check_text(body, max_json_depth)
     try:
-        return _REQUEST_DECODER.decode(body)
+        return requests.decoder.decode(body)
     except msgspec.ValidationError as error:
-        return _decode_integral(body, error)
+        return _decode_integral(body, requests, error)
     except msgspec.DecodeError as error:
-        raise explain(error, body) from error
+        raise explain(error, body, requests) from error
 
 
-def _decode_integral(body: bytes, error: msgspec.ValidationError) -> ChatCompletionRequest:
+def _decode_integral(body: bytes, requests: RequestModel, error: msgspec.ValidationError) -> ChatCompletionRequest:
     try:
-        request = decode_integral(body) if str(error).startswith("Expected `int") else None
+        request = requests.integral.decode(body) if str(error).startswith("Expected `int") else None
     except msgspec.DecodeError as next_error:
-        raise explain(next_error, body) from next_error
+        raise explain(next_error, body, requests) from next_error
     if request is None:
-        raise explain(error, body) from error
+        raise explain(error, body, requests) from error
     return request
 
 

@@ -12,9 +12,10 @@ from litestar.datastructures import State
 from litestar.exceptions import HTTPException
 from litestar.types import ExceptionHandlersMap
 
+from mindserve.api.dialect import Dialect
 from mindserve.api.edge import uuid_of
 from mindserve.api.inflight import ClientGone
-from mindserve.api.server import server_of
+from mindserve.api.server import dialect_of, server_of
 from mindserve.errors import MindserveError, RefusalKind, RequestRefused, shown
 from mindserve.observe.logs import fields
 
@@ -55,13 +56,21 @@ def unforeseen_error(request: AnyRequest, error: Exception) -> Response[bytes]:
 
 
 def _error_response(request: AnyRequest, error: Exception, headers: Mapping[str, str]) -> Response[bytes]:
-    wire = server_of(request).dialect.error(error)
+    wire = _dialect_of(request).error(error)
     return Response(
         msgspec.json.encode(wire.body),
         status_code=wire.status,
         media_type="application/json",
         headers={**headers, **wire.headers},
     )
+
+
+def _dialect_of(request: AnyRequest) -> Dialect:
+    """Whatever the error is, one about the header included."""
+    try:
+        return dialect_of(request)
+    except RequestRefused:
+        return server_of(request).dialect
 
 
 EXCEPTION_HANDLERS: Final[ExceptionHandlersMap] = {

@@ -67,7 +67,9 @@ class Expectations:
 
     def _below(self, schema: Schema, step: str | int) -> Iterator[Schema]:
         below = schema.get("items") if isinstance(step, int) else schema.get("properties", {}).get(step)
-        if below is not None:
+        if below is None and isinstance(step, str):
+            below = schema.get("additionalProperties")
+        if isinstance(below, dict):
             yield from self._branches(below)
 
     def _fitting(self, schemas: list[Schema], value: object) -> list[Schema]:
@@ -112,6 +114,8 @@ def _words(schema: Schema) -> str:
         return f"a string{_size(schema.get('minLength', 0), schema.get('maxLength'), 'character')}"
     if kind == "array":
         return f"a list{_size(schema.get('minItems', 0), schema.get('maxItems'), 'item')}"
+    if kind == "object":
+        return f"an object{_size(schema.get('minProperties', 0), schema.get('maxProperties'), 'key')}"
     return _ARTICLES.get(kind or "", "")
 
 

@@ -7,9 +7,9 @@ from typing import Final
 
 import msgspec
 
-from mindserve.api.contract import chat_request_expectations
 from mindserve.api.expectation import MISSING, Path, value_at
-from mindserve.api.trace import find_unrepresentable, trace
+from mindserve.api.request_model import RequestModel
+from mindserve.api.trace import find_refused, find_unrepresentable, trace
 from mindserve.errors import RequestRefused, field_path, shown
 
 _AT: Final = re.compile(r" - at `\$(?P<path>.*)`$")
@@ -22,11 +22,14 @@ _HALF_PAIR: Final = re.compile(
 )
 
 
-def explain(error: msgspec.DecodeError, body: bytes) -> RequestRefused:
-    """``error`` was raised by a typed decoder on ``body``. Broken JSON behind the place it names comes first."""
+def explain(error: msgspec.DecodeError, body: bytes, requests: RequestModel) -> RequestRefused:
+    """``error`` was raised by a typed decoder of ``requests`` on ``body``.
+
+    Broken JSON behind the place it names comes first.
+    """
     if not isinstance(error, msgspec.ValidationError):
         return _not_json(error, body)
-    path, reason = _path_of(error), _AT.sub("", str(error))
+    path, reason = _path_of(error, body, requests), _AT.sub("", str(error))
     missing = _MISSING_FIELD.match(reason)
     try:
         seen = trace(body.lstrip(), path)
@@ -37,11 +40,11 @@ def explain(error: msgspec.DecodeError, body: bytes) -> RequestRefused:
         return RequestRefused(f"{field} is required", field=field)
     if not path:
         return RequestRefused(f"the request body must be a JSON object, got {shown(seen)}")
-    return _wrong_value(path, reason, seen, body)
+    return _wrong_value(path, reason, requests.expectations.at(path, seen), seen, body)
 
 
-def _wrong_value(path: Path, reason: str, seen: object, body: bytes) -> RequestRefused:
-    expected, value = chat_request_expectations().at(path, seen), value_at(seen, path)
+def _wrong_value(path: Path, reason: str, expected: str | None, seen: object, body: bytes) -> RequestRefused:
+    value = value_at(seen, path)
     if reason.endswith("out of range") and not (expected or "").startswith("an integer"):
         path = find_unrepresentable(body, path)
         expected, value = "a number that 64 bits can hold", value_at(trace(body, path), path)
@@ -51,10 +54,14 @@ def _wrong_value(path: Path, reason: str, seen: object, body: bytes) -> RequestR
     return RequestRefused(f"{field} must be {expected}, got {shown(value)}", field=field)
 
 
-def _path_of(error: msgspec.ValidationError) -> Path:
+def _path_of(error: msgspec.ValidationError, body: bytes, requests: RequestModel) -> Path:
     at = _AT.search(str(error))
-    steps = _STEP.finditer(at["path"].partition("[...]")[0]) if at else ()  # [...]: a key of a free-form map
-    return tuple(int(step["index"]) if step["index"] else step["key"] for step in steps)
+    before, mark, _ = (at["path"] if at else "").partition("[...]")  # a key of a map, of which the decoder says no more
+    steps = (int(step["index"]) if step["index"] else step["key"] for step in _STEP.finditer(before))
+    path: Path = tuple(steps)
+    values = requests.map_values.get(str(path[0])) if mark and len(path) == 1 else None
+    key = find_refused(body, str(path[0]), values) if values is not None else None
+    return path if key is None else (*path, key)
 
 
 def _not_json(error: msgspec.DecodeError, body: bytes) -> RequestRefused:

@@ -24,60 +24,56 @@ def _is_integer(kind: inspect.Type) -> bool:
     )
 
 
-def _integer_fields() -> tuple[str, ...]:
-    info = inspect.type_info(ChatCompletionRequest)
+def integer_fields(model: type[ChatCompletionRequest]) -> tuple[str, ...]:
+    """The contract has integers in requests at the top level only."""
+    info = inspect.type_info(model)
     assert isinstance(info, inspect.StructType)
     return tuple(field.name for field in info.fields if _is_integer(field.type))
 
 
-INTEGER_FIELDS: Final = _integer_fields()
-"""The contract has integers in requests at the top level only."""
+class IntegralDecoder:
+    """For bodies of ``model`` that its own decoder refused for their integers."""
 
-_FIELDS: Final = msgspec.structs.fields(ChatCompletionRequest)
-_LITERALS: Final = msgspec.json.Decoder(
-    msgspec.defstruct("Literals", [(name, Raw | UnsetType, UNSET) for name in INTEGER_FIELDS], kw_only=True)
-)
-_INTEGERS: Final = msgspec.json.Decoder(
-    msgspec.defstruct(
-        "Integers",
-        [(field.name, field.type, field.default) for field in _FIELDS if field.name in INTEGER_FIELDS],
-        kw_only=True,
-    )
-)
-_OTHERS: Final = msgspec.json.Decoder(
-    msgspec.defstruct(
-        "Others",
-        [
-            (field.name, field.type) if field.required else (field.name, field.type, field.default)
-            for field in _FIELDS
-            if field.name not in INTEGER_FIELDS
-        ],
-        kw_only=True,
-    )
-)
+    def __init__(self, model: type[ChatCompletionRequest]) -> None:
+        fields, names = msgspec.structs.fields(model), integer_fields(model)
+        self._model = model
+        self._names = names
+        self._fields = fields
+        self._literals = _decoder([(name, Raw | UnsetType, UNSET) for name in names])
+        self._integers = _decoder([(field.name, field.type, field.default) for field in fields if field.name in names])
+        self._others = _decoder(
+            [
+                (field.name, field.type) if field.required else (field.name, field.type, field.default)
+                for field in fields
+                if field.name not in names
+            ]
+        )
+
+    def decode(self, body: bytes) -> ChatCompletionRequest | None:
+        """The request with its integral floats as integers, exactly; None when no integer field holds one.
+
+        Raises ``msgspec.DecodeError`` as the request's own decoder does.
+        """
+        literals = self._literals.decode(body)
+        given: dict[str, Any] = {name: getattr(literals, name) for name in self._names}
+        literal_of = {name: bytes(memoryview(raw)) for name, raw in given.items() if raw is not UNSET}
+        integral = {name: value for name, text in literal_of.items() if (value := _as_integer(text)) is not None}
+        if not integral:
+            return None
+        # As JSON once more, so that whatever is wrong with another of these fields is told with its place.
+        numbers = {**literal_of, **{name: b"%d" % value for name, value in integral.items()}}
+        integers = self._integers.decode(
+            b"{%s}" % b",".join(b'"%s":%s' % (name.encode(), text) for name, text in numbers.items())
+        )
+        others = self._others.decode(body)
+        values = {
+            field.name: getattr(integers if field.name in self._names else others, field.name) for field in self._fields
+        }
+        return self._model(**values)
 
 
-def decode_integral(body: bytes) -> ChatCompletionRequest | None:
-    """The request with its integral floats as integers, exactly; None when no integer field holds one.
-
-    Raises ``msgspec.DecodeError`` as the request's own decoder does.
-    """
-    literals = _LITERALS.decode(body)
-    given: dict[str, Any] = {name: getattr(literals, name) for name in INTEGER_FIELDS}
-    literal_of = {name: bytes(memoryview(raw)) for name, raw in given.items() if raw is not UNSET}
-    integral = {name: value for name, text in literal_of.items() if (value := _as_integer(text)) is not None}
-    if not integral:
-        return None
-    # As JSON once more, so that whatever is wrong with another of these fields is told with its place.
-    numbers = {**literal_of, **{name: b"%d" % value for name, value in integral.items()}}
-    integers = _INTEGERS.decode(
-        b"{%s}" % b",".join(b'"%s":%s' % (name.encode(), text) for name, text in numbers.items())
-    )
-    others = _OTHERS.decode(body)
-    fields = {
-        field.name: getattr(integers if field.name in INTEGER_FIELDS else others, field.name) for field in _FIELDS
-    }
-    return ChatCompletionRequest(**fields)
+def _decoder(fields: list[Any]) -> msgspec.json.Decoder[Any]:
+    return msgspec.json.Decoder(msgspec.defstruct("Part", fields, kw_only=True))
 
 
 def _as_integer(literal: bytes) -> int | None:

@@ -11,6 +11,7 @@ import msgspec
 from mindserve.api._generated.constants import DEFAULT_TOP_K, MAX_PROMPT_TOKENS, SEED_WARNING_MARGIN
 from mindserve.api._generated.defaults import ChatCompletionRequestDefaults as Defaults
 from mindserve.api._generated.models import ChatCompletionRequest, ChatMessage
+from mindserve.api.openai_fields import logit_bias
 from mindserve.api.presence import given
 from mindserve.api.sequences import sequence_wishes
 from mindserve.api.tool_use import may_call_tools
@@ -89,6 +90,7 @@ def _sampling(request: ChatCompletionRequest, info: EngineInfo, random_seed: Cal
         repetition_penalty=float(_given(request.repetition_penalty, Defaults.repetition_penalty)),
         presence_penalty=float(_given(request.presence_penalty, Defaults.presence_penalty)),
         frequency_penalty=float(_given(request.frequency_penalty, Defaults.frequency_penalty)),
+        logit_bias=tuple((int(key), float(bias)) for key, bias in logit_bias(request).items()),
     )
 
 

@@ -10,14 +10,15 @@ from litestar.params import Parameter
 from msgspec import UNSET
 
 from mindserve.api._generated.models import Model, ModelList
-from mindserve.api.server import Server, server_of
+from mindserve.api.api_keys import require_api_key
+from mindserve.api.server import Server, require_known_dialect, server_of
 from mindserve.errors import RefusalKind, RequestRefused, shown
 from mindserve_engine.types import EngineState
 
 OWNER: Final = "mindserve"
 
 
-@get("/v1/models")
+@get("/v1/models", guards=[require_api_key, require_known_dialect])
 async def list_models(request: Request[Any, Any, State]) -> ModelList:
     """The base model, then its adapters."""
     server = server_of(request)
@@ -25,7 +26,7 @@ async def list_models(request: Request[Any, Any, State]) -> ModelList:
     return ModelList(object="list", data=[_model(name, server) for name in names])
 
 
-@get("/v1/models/{model:path}")
+@get("/v1/models/{model:path}", guards=[require_api_key, require_known_dialect])
 async def get_model(request: Request[Any, Any, State], model: str = Parameter()) -> Model:
     """One of the served models; its name may have slashes in it. Raises ``RequestRefused`` (NOT_FOUND)."""
     server = server_of(request)

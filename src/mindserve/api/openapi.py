@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from litestar import Response, get
+from typing import Any
 
-from mindserve.api.contract import openapi_json, openapi_yaml
+from litestar import Request, Response, get
+from litestar.datastructures import State
+
+from mindserve.api.contract import openapi_yaml
+from mindserve.api.dialect import DIALECT_HEADER
+from mindserve.api.server import dialect_of
 
 
 @get("/openapi.yaml", sync_to_thread=False)
 def get_spec_yaml() -> Response[bytes]:
-    """The document as it stands in the source."""
+    """The document as it stands in the source, with both dialects."""
     return Response(openapi_yaml(), media_type="application/yaml")
 
 
-@get("/openapi.json", sync_to_thread=False)
-def get_spec_json() -> Response[bytes]:
-    """The same content as JSON."""
-    return Response(openapi_json(), media_type="application/json")
+@get("/openapi.json")
+async def get_spec_json(request: Request[Any, Any, State]) -> Response[bytes]:
+    """What of it holds in the request's dialect."""
+    document = dialect_of(request).requests.document
+    return Response(document, media_type="application/json", headers={"Vary": DIALECT_HEADER})

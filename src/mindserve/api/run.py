@@ -8,10 +8,9 @@ from typing import Final
 
 import msgspec
 
-from mindserve.api._generated.models import ChatCompletionChunk
 from mindserve.api.assemble import Answer
 from mindserve.api.deadlines import Deadlines
-from mindserve.api.dialect import Dialect
+from mindserve.api.dialect import Dialect, StreamForm
 from mindserve.api.engine_errors import engine_errors
 from mindserve.api.inflight import ClientGone, InFlight
 from mindserve.api.observed import loggable_reason
@@ -34,6 +33,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     observation: RequestObservation
     answer: Answer
     dialect: Dialect
+    form: StreamForm
 
     async def events(self) -> AsyncIterator[SequenceEvent]:
         """The engine's events until the answer is complete. Raises the cause when the request is given up, and
@@ -64,17 +64,17 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
             self.answer.feed(event)
         return self.dialect.completion(self.answer.completion())
 
-    async def frames(self, *, full_text: bool) -> AsyncGenerator[bytes, None]:
+    async def frames(self) -> AsyncGenerator[bytes, None]:
         """The stream, its last frame being ``[DONE]`` or the event of what went wrong.
 
         One item per engine event that has something to show; what an event makes goes out in one write.
         """
-        yield self._frames_of(self.answer.opening())
+        yield b"".join([frame(self.form.opening(chunk)) for chunk in self.answer.opening()])
         try:
             async for event in self.events():
-                chunks = self.answer.chunks(event, full_text=full_text)
+                chunks = self.answer.chunks(event, full_text=self.form.has_full_text)
                 if chunks:
-                    yield self._frames_of(chunks)
+                    yield b"".join([frame(self.form.chunk(chunk)) for chunk in chunks])
         except ClientGone:
             self.observation.end(Outcome.ABORTED)
             return
@@ -85,8 +85,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
                 _LOG.exception("a stream broke off", extra=fields(request=self.request.request_uuid))
             yield frame(self.dialect.stream_error(error))
             return
+        if self.form.has_usage_chunk:
+            yield frame(self.form.chunk(self.answer.usage_chunk()))
         yield DONE
         self.observation.end(Outcome.SUCCESS)
-
-    def _frames_of(self, chunks: list[ChatCompletionChunk]) -> bytes:
-        return b"".join([frame(piece) for chunk in chunks for piece in self.dialect.chunks(chunk)])

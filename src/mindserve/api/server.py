@@ -10,9 +10,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from litestar import Request
+from litestar.connection import ASGIConnection
 from litestar.datastructures import State
+from litestar.handlers.base import BaseRouteHandler
 
-from mindserve.api.dialect import Dialect
+from mindserve.api.dialect import DIALECT_HEADER, Dialect, dialect_asked
 from mindserve.api.inflight import LAST_WORDS_S
 from mindserve.api.lifecycle import Lifecycle
 from mindserve.chat.prompt import PromptPool
@@ -44,6 +46,7 @@ class Server:
     prompts: PromptPool
     settings: ServeSettings
     dialect: Dialect
+    """Of requests that ask for none."""
     lifecycle: Lifecycle
     metrics: Metrics
     unix_time: Callable[[], float] = time.time
@@ -52,6 +55,16 @@ class Server:
     random_seed: Callable[[], int] = _random_seed
     started_at: int = field(default_factory=lambda: int(time.time()))
     last_words_s: float = LAST_WORDS_S
+
+
+def dialect_of(request: Request[Any, Any, State]) -> Dialect:
+    """What the request asks for, else the server's own. Raises ``RequestRefused``."""
+    return dialect_asked(request.headers.getall(DIALECT_HEADER, [])) or server_of(request).dialect
+
+
+def require_known_dialect(connection: ASGIConnection[Any, Any, Any, State], handler: BaseRouteHandler) -> None:
+    """A guard for handlers whose answer is the same in every dialect. Raises ``RequestRefused``."""
+    dialect_asked(connection.headers.getall(DIALECT_HEADER, []))
 
 
 def server_of(request: Request[Any, Any, State]) -> Server:

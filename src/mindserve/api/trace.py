@@ -5,6 +5,8 @@ For error texts: they show one value of a body that may hold millions, and they 
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 from mindserve.api.expectation import MISSING, Path
@@ -47,6 +49,16 @@ def find_unrepresentable(text: bytes, path: Path) -> Path:
     for step in path:
         place = _ITEMS.decode(place)[step] if isinstance(step, int) else _MEMBERS.decode(place)[step]
     return (*path, *_steps_to_unrepresentable(place))
+
+
+def find_refused(text: bytes, field: str, values: msgspec.json.Decoder[Any]) -> str | None:
+    """The first key of the map at ``field`` whose value ``values`` does not take."""
+    for key, value in _MEMBERS.decode(_MEMBERS.decode(text)[field]).items():
+        try:
+            values.decode(value)
+        except msgspec.DecodeError:
+            return key
+    return None
 
 
 def _steps_to_unrepresentable(text: bytes | msgspec.Raw) -> Path:

@@ -9,7 +9,7 @@ import msgspec
 
 from mindserve.chat.output import SequenceText, TextDelta
 from mindserve.chat.parsing.machine import AnswerParser
-from mindserve.chat.parsing.pieces import Content, Piece, PieceList
+from mindserve.chat.parsing.pieces import Call, Content, Piece, PieceList
 from mindserve_engine.types import FinishReason
 
 Finish = Literal["stop", "length", "tool_calls"]
@@ -28,8 +28,10 @@ class AnswerDelta(msgspec.Struct, frozen=True, kw_only=True):
 class SequenceAnswer:
     """Feed it every event of one sequence. After the finish it answers with empty deltas."""
 
-    def __init__(self, text: SequenceText, parser: AnswerParser | None = None) -> None:
-        """``parser``: None, all text is content."""
+    def __init__(self, text: SequenceText, parser: AnswerParser | None = None, *, max_calls: int | None = None) -> None:
+        """``parser``: None, all text is content. ``max_calls``: the answer ends with the last of so many calls."""
+        self._max_calls = max_calls
+        self._num_calls = 0
         self._text = text
         self._parser = parser
         self._num_tokens = 0
@@ -74,4 +76,14 @@ class SequenceAnswer:
             pieces.add(parser.finish(is_whole=finish == "stop"))
             if finish == "stop" and parser.num_calls:
                 finish = "tool_calls"
-        return AnswerDelta(pieces=pieces.take(), finish=finish, num_tokens=delta.num_tokens)
+        taken, is_last = self._up_to_last_call(pieces.take())
+        return AnswerDelta(pieces=taken, finish="tool_calls" if is_last else finish, num_tokens=delta.num_tokens)
+
+    def _up_to_last_call(self, pieces: list[Piece]) -> tuple[list[Piece], bool]:
+        """What of ``pieces`` belongs to the answer, and whether its last call is among it."""
+        if self._max_calls is not None:
+            for place, piece in enumerate(pieces, start=1):
+                self._num_calls += isinstance(piece, Call)
+                if self._num_calls == self._max_calls:
+                    return pieces[:place], True
+        return pieces, False

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final, NoReturn
 
 from mindserve.config.packaged import CATALOGUE, default_name
+from mindserve.config.settings import Dialect
 from mindserve_engine.registry import engine_names
 
 CONFIG_VARIABLE: Final = "MIES_CONFIG_JSON_PATH"
@@ -39,7 +40,8 @@ def parse_arguments(words: list[str] | None) -> argparse.Namespace:
         "model", nargs="?", choices=list(CATALOGUE), default=default_name(), help="(default: %(default)s)"
     )
     spec = commands.add_parser("spec", help="print the OpenAPI document")
-    spec.add_argument("--json", action="store_true", help="as JSON instead of YAML")
+    spec.add_argument("--json", action="store_true", help="one dialect as JSON, instead of both as YAML")
+    spec.add_argument("--dialect", choices=list(Dialect), help="which one (with --json; default: vllm)")
     return parser.parse_args(words)
 
 
@@ -63,6 +65,12 @@ def _add_serve(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dtype", choices=_DTYPES, help="how weights are held")
     parser.add_argument("--host", help="address to listen on")
     parser.add_argument("--port", type=_port, help="port to listen on; 0 takes a free one")
+    parser.add_argument(
+        "--api-key-file",
+        type=Path,
+        metavar="FILE",
+        help="file with the API keys that requests must give, one a line (default: none is needed)",
+    )
     parser.add_argument("--log-level", choices=("debug", "info", "warning", "error"), help="least level that is logged")
 
 

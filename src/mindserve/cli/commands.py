@@ -18,6 +18,8 @@ from mindserve.config.listen import listen_addresses
 from mindserve.config.load import LoadedConfig, load_config
 from mindserve.config.overrides import Overrides
 from mindserve.config.packaged import CATALOGUE
+from mindserve.config.settings import Dialect
+from mindserve.errors import StartupError
 from mindserve_engine.user_cache import cache_folder
 
 
@@ -29,6 +31,7 @@ def _serve(arguments: argparse.Namespace) -> NoReturn:
         dtype=arguments.dtype,
         host=arguments.host,
         port=arguments.port,
+        api_key_file=arguments.api_key_file,
     )
     loaded = load_config(arguments.config, overrides, os.environ)
     _write_notes(loaded)
@@ -58,7 +61,9 @@ def _fetch(arguments: argparse.Namespace) -> int:
 
 
 def _spec(arguments: argparse.Namespace) -> int:
-    document = openapi_json() if arguments.json else openapi_yaml()
+    if arguments.dialect and not arguments.json:
+        raise StartupError("--dialect goes with --json: the YAML has both dialects")
+    document = openapi_json(Dialect(arguments.dialect or Dialect.VLLM)) if arguments.json else openapi_yaml()
     _write(document.decode().rstrip("\n"))
     return 0
 

@@ -8,11 +8,12 @@ from pathlib import Path
 import msgspec
 
 from mindserve.config._generated import Config
+from mindserve.config.api_keys import ApiKeys, read_api_keys
 from mindserve.config.faults import ConfigInvalid, Fault
 from mindserve.config.known_keys import unknown_keys
 from mindserve.config.notes import start_notes
 from mindserve.config.overrides import CONTAINER_IP, MANAGEMENT_IP, Overrides, apply_overrides, apply_typed
-from mindserve.config.paths import base_folder
+from mindserve.config.paths import api_key_file, base_folder
 from mindserve.config.reading import read_config
 from mindserve.config.rules import WEIGHTS_PATH, check_rules
 from mindserve.config.schema_check import check_schema
@@ -26,10 +27,12 @@ class LoadedConfig(msgspec.Struct, frozen=True):
     """Where relative paths in it start."""
     notes: tuple[str, ...]
     """What an operator should know at the start, one line each."""
+    api_keys: ApiKeys | None = None
 
 
 def load_config(path: Path | None, overrides: Overrides, environ: Mapping[str, str]) -> LoadedConfig:
-    """Read and check the file; without one the defaults stand. Raises ``ConfigUnreadable`` or ``ConfigInvalid``."""
+    """Read and check the file; without one the defaults stand. Raises ``ConfigUnreadable``, ``ConfigInvalid``, or the
+    ``StartupError`` of a typed file of API keys or of the variable."""
     raw: dict[str, object] = {} if path is None else read_config(path)
     checked = check_schema(raw)
     config = apply_overrides(checked.config, overrides, environ)
@@ -37,7 +40,9 @@ def load_config(path: Path | None, overrides: Overrides, environ: Mapping[str, s
     faults = [*checked.faults, *check_rules(config, base, checked.faults)]
     if faults:
         raise ConfigInvalid(path, [_name_origin(fault, overrides, environ) for fault in faults], unknown_keys(raw))
-    return LoadedConfig(apply_typed(config, overrides), base, start_notes(path, raw, config, base))
+    typed = apply_typed(config, overrides)
+    keys = read_api_keys(api_key_file(typed, base), environ)
+    return LoadedConfig(typed, base, start_notes(path, raw, typed, base), keys)
 
 
 def _name_origin(fault: Fault, overrides: Overrides, environ: Mapping[str, str]) -> Fault:

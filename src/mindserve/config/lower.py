@@ -19,6 +19,8 @@ def serve_settings(loaded: LoadedConfig) -> ServeSettings:
         model_name=model_name(loaded),
         lora_names=tuple(module.name for module in deploy.lora_modules),
         dialect=Dialect.VLLM if server.open_ai_support == Dialect.VLLM else Dialect.OPENAI,
+        api_keys=loaded.api_keys,
+        cors_allow_origins=tuple(origin.root for origin in server.cors_allow_origins),
         max_iter_times=backend.schedule_config.max_iter_times,
         max_input_token_len=deploy.max_input_token_len,
         max_seq_len=deploy.max_seq_len,

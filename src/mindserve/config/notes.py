@@ -11,7 +11,9 @@ from mindserve.config.batch import max_batch_size
 from mindserve.config.known_keys import ignored_keys, unknown_keys
 from mindserve.config.listen import listen_addresses
 from mindserve.config.overrides import the_model
+from mindserve.config.paths import api_key_file
 from mindserve.config.plugins import ALWAYS_ON, plugin_types
+from mindserve.config.settings import Dialect
 
 
 def start_notes(path: Path | None, raw: dict[str, object], config: Config, base: Path) -> tuple[str, ...]:
@@ -31,6 +33,9 @@ def _key_notes(config: Config, base: Path) -> Iterator[str]:
     for key in sorted(key for key in keys if key is not None):
         if key.stat().st_mode & stat.S_IROTH:
             yield f"the private key {key} can be read by everyone on this machine: chmod o-r it"
+    file = api_key_file(config, base)
+    if file is not None and file.stat().st_mode & stat.S_IROTH:
+        yield f"the API keys in {file} can be read by everyone on this machine: chmod o-r it"
 
 
 def _ignored_note(raw: dict[str, object]) -> Iterator[str]:
@@ -42,7 +47,9 @@ def _ignored_note(raw: dict[str, object]) -> Iterator[str]:
 def _config_notes(config: Config) -> Iterator[str]:
     server, deploy = config.server_config, config.backend_config.model_deploy_config
     schedule = config.backend_config.schedule_config
-    if server.full_text_enabled:
+    if server.full_text_enabled and server.open_ai_support != Dialect.VLLM:
+        yield "fullTextEnabled has no effect where openAiSupport is not vllm"
+    elif server.full_text_enabled:
         yield "fullTextEnabled: clients of OpenAI's API will show streamed text many times over"
     if deploy.truncation not in (None, 0, False):
         yield "truncation: prompts that are too long are refused here, not cut"

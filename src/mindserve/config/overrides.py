@@ -24,6 +24,7 @@ class Overrides(msgspec.Struct, frozen=True, kw_only=True):
     dtype: str | None = None
     host: str | None = None
     port: int | None = None
+    api_key_file: Path | None = None
 
 
 def apply_overrides(config: Config, overrides: Overrides, environ: Mapping[str, str]) -> Config:
@@ -35,7 +36,11 @@ def apply_overrides(config: Config, overrides: Overrides, environ: Mapping[str, 
 
 def apply_typed(config: Config, overrides: Overrides) -> Config:
     """The typed address and name put in, unchecked: whoever types ``--port 443`` or ``--host 0.0.0.0`` means it."""
-    given = {"ip_address": overrides.host, "port": overrides.port}
+    given: dict[str, Any] = {
+        "ip_address": overrides.host,
+        "port": overrides.port,
+        "api_key_file": None if overrides.api_key_file is None else str(overrides.api_key_file.absolute()),
+    }
     server = config.server_config.model_copy(update={name: value for name, value in given.items() if value is not None})
     named = config if overrides.model_name is None else _with_model(config, {"model_name": overrides.model_name})
     return named.model_copy(update={"server_config": server})

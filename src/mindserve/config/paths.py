@@ -31,6 +31,12 @@ def model_place(config: Config, base: Path) -> Path | PackagedModel:
     return packaged if packaged is not None else base / os.path.expanduser(text or "")  # noqa: PTH111
 
 
+def api_key_file(config: Config, base: Path) -> Path | None:
+    """The file with the API keys, if there is one."""
+    text = config.server_config.api_key_file
+    return None if text is None else base / os.path.expanduser(text)  # noqa: PTH111
+
+
 def adapter_path(module: LoraModule, base: Path) -> Path:
     """The folder of a LoRA adapter."""
     return base / os.path.expanduser(module.path)  # noqa: PTH111

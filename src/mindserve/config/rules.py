@@ -13,12 +13,20 @@ from typing import Final
 import msgspec
 
 from mindserve.config._generated import Config
+from mindserve.config.api_keys import read_api_keys
 from mindserve.config.faults import Fault
 from mindserve.config.listen import TlsFiles, listen_addresses
 from mindserve.config.overrides import the_model
-from mindserve.config.paths import adapter_path, file_problem, model_path_problem, model_place, template_text
+from mindserve.config.paths import (
+    adapter_path,
+    api_key_file,
+    file_problem,
+    model_path_problem,
+    model_place,
+    template_text,
+)
 from mindserve.config.plugins import PluginParamsInvalid, plugin_types
-from mindserve.errors import shown
+from mindserve.errors import StartupError, shown
 
 _SERVER: Final = "ServerConfig"
 _DEPLOY: Final = "BackendConfig.ModelDeployConfig"
@@ -130,6 +138,13 @@ def _templates(config: Config, base: Path) -> Iterator[Fault]:
             yield Fault(f"{_MODEL}.models.{name}.chat_template", problem)
 
 
+def _api_keys(config: Config, base: Path) -> Iterator[Fault]:
+    try:
+        read_api_keys(api_key_file(config, base), {})
+    except StartupError as error:
+        yield Fault(f"{_SERVER}.apiKeyFile", str(error))
+
+
 def _weights(config: Config, base: Path) -> Iterator[Fault]:
     model = the_model(config)
     place = model_place(config, base)
@@ -146,6 +161,7 @@ _RULES: Final = (
         (f"{_SERVER}.ipAddress", f"{_SERVER}.managementIpAddress", f"{_SERVER}.allowAllZeroIpListening"),
     ),
     _Rule(_tls, (f"{_SERVER}.https", f"{_SERVER}.tls", f"{_SERVER}.management", f"{_SERVER}.metrics")),
+    _Rule(_api_keys, (f"{_SERVER}.apiKeyFile",)),
     _Rule(_names, (f"{_DEPLOY}.LoraModules", f"{_MODEL}.modelName")),
     _Rule(_adapters, (f"{_DEPLOY}.LoraModules", f"{_MODEL}.backendType")),
     _Rule(_memory, (f"{_MODEL}.npuMemSize",)),

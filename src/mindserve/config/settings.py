@@ -12,6 +12,7 @@ from typing import Final
 
 import msgspec
 
+from mindserve.config.api_keys import ApiKeys
 from mindserve.config.packaged import DEFAULT_MODEL
 
 MIB: Final = 1024 * 1024
@@ -53,6 +54,10 @@ class ServeSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Further names requests may give [LoraModules[].name]."""
     dialect: Dialect = Dialect.VLLM
     """[openAiSupport]: absent or "vllm" is this API, anything else OpenAI's."""
+    api_keys: ApiKeys | None = None
+    """Those of which a request must give one [apiKeyFile]; ``None``: anybody may ask."""
+    cors_allow_origins: tuple[str, ...] = ()
+    """Origins whose pages may read answers, or ``*`` [corsAllowOrigins]."""
     max_iter_times: int = 512
     """Most tokens one request may generate, and the default of ``max_tokens`` [maxIterTimes]."""
     max_input_token_len: int | None = None

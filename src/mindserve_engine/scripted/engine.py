@@ -29,6 +29,7 @@ _CAPABILITIES: Final = frozenset(
         Capability.PARALLEL_SAMPLING,
         Capability.BEAM_SEARCH,
         Capability.LOGPROBS,
+        Capability.LOGIT_BIAS,
         Capability.LORA,
         Capability.GRAMMAR,
     }

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from tests.conformance.fuzzing.bodies import CONTRACT
+from tests.conformance.fuzzing.bodies import DIALECT_VARIABLE, contract_of
 
 FOLDER: Final = Path(__file__).parent
 BASELINE: Final = FOLDER / "baseline.json"
@@ -18,13 +19,29 @@ CHAT_ONLY: Final = ("--include-operation-id", "createChatCompletion")
 Report = dict[str, Any]
 
 
-async def run(name: str, url: str, report: Path, options: Sequence[str] = (), baseline: Path = BASELINE) -> Report:
-    """The report of one pass, as it is configured in ``<name>.toml``, with what was printed under ``said``."""
+async def run(
+    name: str, url: str, report: Path, options: Sequence[str] = (), baseline: Path = BASELINE, dialect: str = "vllm"
+) -> Report:
+    """The report of one pass, as it is configured in ``<name>.toml``, with what was printed under ``said``. Every
+    request asks for ``dialect``."""
+    contract = report.with_suffix(".contract.json")
+    contract.write_text(json.dumps(contract_of(dialect)), "utf-8")
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "schemathesis.cli", "--config-file", str(FOLDER / f"{name}.toml")),
-        *("run", str(CONTRACT), "--url", url, "--no-color", "--baseline", str(baseline)),
+        *(
+            "run",
+            str(contract),
+            "--url",
+            url,
+            "--header",
+            f"X-Mindserve-Dialect: {dialect}",
+            "--no-color",
+            "--baseline",
+            str(baseline),
+        ),
         *("--report", "json", "--report-json-path", str(report), *options),
         cwd=FOLDER.parents[2],
+        env={**os.environ, DIALECT_VARIABLE: dialect},
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
     )

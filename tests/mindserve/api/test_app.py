@@ -6,7 +6,7 @@ from mindserve.api._generated.operations import OPERATIONS
 from mindserve.api.app import create_app
 from mindserve.api.contract import openapi_json, openapi_yaml
 from mindserve.api.edge import normal_path
-from mindserve.config.settings import ServeSettings
+from mindserve.config.settings import Dialect, ServeSettings
 from tests.serving import scripted_model
 
 SPEC = Path(__file__).parents[3] / "spec" / "openapi.yaml"
@@ -23,7 +23,8 @@ async def test_routes_are_the_contract_s_operations(tmp_path: Path) -> None:
 
 def test_the_served_contract_is_the_source() -> None:
     assert openapi_yaml() == SPEC.read_bytes()
-    assert openapi_json().startswith(b'{"openapi"')
+    for dialect in Dialect:
+        assert openapi_json(dialect).startswith(b'{"openapi"')
 
 
 def test_normal_path() -> None:

@@ -15,9 +15,12 @@ from mindserve.api._generated.rules import RULES
 from mindserve.api.checks import PREDICATES, check_request
 from mindserve.api.checks.breach import Subject
 from mindserve.api.decode import decode_request
+from mindserve.api.dialect.vllm import VllmDialect
 from mindserve.config.settings import ServeSettings
 from mindserve.errors import RequestRefused
 from tests.serving import chat_body
+
+VLLM = VllmDialect()
 
 CASES = load_rule_cases("m")
 OWN = ServeSettings(model_name="m")
@@ -25,8 +28,8 @@ CALL = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{
 
 
 def check(body: dict[str, Any], **settings: Any) -> None:
-    request = decode_request(json.dumps(body).encode(), max_json_depth=20)
-    check_request(request, ServeSettings(model_name="m", **settings))
+    request = decode_request(json.dumps(body).encode(), VLLM.requests, max_json_depth=20)
+    check_request(request, VLLM.rules, ServeSettings(model_name="m", **settings))
 
 
 def refusal(body: dict[str, Any], **settings: Any) -> RequestRefused:
@@ -42,9 +45,10 @@ def test_rules_and_predicates_are_a_bijection() -> None:
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.rule)
 def test_every_rule_is_enforced(case: RuleCase) -> None:
-    """The predicate itself sees the breach, and the request is refused in the words of the first rule it breaks."""
+    """In the vllm dialect. The predicate itself sees the breach, and the request is refused in the words of the first
+    rule it breaks."""
     broken, kept = (
-        Subject(request=decode_request(json.dumps(body).encode(), max_json_depth=20), settings=OWN)
+        Subject(request=decode_request(json.dumps(body).encode(), VLLM.requests, max_json_depth=20), settings=OWN)
         for body in (case.breaks, case.keeps)
     )
     predicate, rule = PREDICATES[case.rule], RULES[case.rule]

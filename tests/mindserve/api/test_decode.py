@@ -10,15 +10,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import UNSET, inspect
 
+from mindserve.api._generated import openai_models
 from mindserve.api._generated.constants import MAX_JSON_VALUES
 from mindserve.api._generated.models import ChatCompletionRequest
 from mindserve.api.checks import check_request
 from mindserve.api.contract import openapi_json
 from mindserve.api.decode import check_content_type, decode_request
-from mindserve.api.integral import INTEGER_FIELDS
-from mindserve.config.settings import ServeSettings
+from mindserve.api.dialect.vllm import VllmDialect
+from mindserve.api.integral import integer_fields
+from mindserve.config.settings import Dialect, ServeSettings
 from mindserve.errors import RefusalKind, RequestRefused
 from tests.serving import HELLO
+
+VLLM = VllmDialect()
 
 EXAMPLES = Path(__file__).parents[3] / "spec" / "examples" / "requests"
 USER = {"role": "user", "content": "hi"}
@@ -27,7 +31,7 @@ USER = {"role": "user", "content": "hi"}
 def decode(body: Any, *, content_type: str | None = None, depth: int = 10) -> ChatCompletionRequest:
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
     check_content_type(content_type)
-    return decode_request(data, max_json_depth=depth)
+    return decode_request(data, VLLM.requests, max_json_depth=depth)
 
 
 def refusal(body: Any, **options: Any) -> RequestRefused:
@@ -164,9 +168,10 @@ def _integers(kind: Any, path: tuple[str, ...] = ()) -> set[tuple[str, ...]]:
     return {found for member in inner if member is not None for found in _integers(member, path)}
 
 
-def test_integers_are_all_at_the_top_level() -> None:
-    found = _integers(inspect.type_info(ChatCompletionRequest))
-    assert found == {(name,) for name in INTEGER_FIELDS}
+@pytest.mark.parametrize("model", [ChatCompletionRequest, openai_models.ChatCompletionRequest])
+def test_integers_are_all_at_the_top_level(model: type[ChatCompletionRequest]) -> None:
+    found = _integers(inspect.type_info(model))
+    assert found == {(name,) for name in integer_fields(model)}
     assert len(found) == 7
 
 
@@ -289,7 +294,7 @@ OWN_SETTINGS = ServeSettings(model_name="m")
 
 @pytest.fixture(scope="module")
 def validator() -> Any:
-    document = json.loads(openapi_json())
+    document = json.loads(openapi_json(Dialect.VLLM))
     schema = {"$ref": "#/components/schemas/ChatCompletionRequest", "components": document["components"]}
     return jsonschema_rs.validator_for(schema)
 
@@ -322,7 +327,7 @@ def test_one_message_at_a_time(validator: Any, message: dict[str, Any]) -> None:
 
 def accepted(body: Any) -> bool:
     try:
-        check_request(decode(body), OWN_SETTINGS)
+        check_request(decode(body), VLLM.rules, OWN_SETTINGS)
     except RequestRefused:
         return False
     return True

@@ -7,7 +7,8 @@ import msgspec
 import pytest
 import yaml
 
-from mindserve.api.dialect import INTERNAL_ERROR_TEXT, dialect_named
+from mindserve.api.dialect import dialect_named
+from mindserve.api.dialect.parts import INTERNAL_ERROR_TEXT
 from mindserve.config.settings import Dialect
 from mindserve.errors import EngineFault, GenerationTimeout, RefusalKind, RequestRefused
 
@@ -23,6 +24,7 @@ def plain(body: msgspec.Struct) -> Any:
     ("kind", "status", "error_type", "openai_status", "openai_type", "code"),
     [
         (RefusalKind.VALIDATION, 422, "Input Validation Error", 400, "invalid_request_error", None),
+        (RefusalKind.UNAUTHORIZED, 401, "Unauthorized", 401, "invalid_request_error", "invalid_api_key"),
         (RefusalKind.MODEL_NOT_FOUND, 422, "Input Validation Error", 404, "invalid_request_error", "model_not_found"),
         (
             RefusalKind.CONTEXT_LENGTH, 422, "Input Validation Error", 400, "invalid_request_error",
@@ -47,6 +49,9 @@ def test_refusals(
     assert (flat.status, plain(flat.body)) == (status, {"error": "n must be 1", "error_type": error_type})
     assert nested.status == openai_status
     assert plain(nested.body) == {"error": {"message": "n must be 1", "type": openai_type, "param": "n", "code": code}}
+    if kind is RefusalKind.UNAUTHORIZED:
+        assert flat.headers == nested.headers == {"WWW-Authenticate": "Bearer"}
+        return
     wanted = {"Connection": "close"} if kind is RefusalKind.TOO_LARGE else {"Retry-After": "3"}
     assert flat.headers == nested.headers == wanted
 

@@ -10,6 +10,7 @@ import pytest
 from mindserve.api import capabilities
 from mindserve.api.capabilities import CARRIED, check_capabilities, check_model
 from mindserve.api.decode import decode_request
+from mindserve.api.dialect.openai import OpenAIDialect
 from mindserve.api.lower import (
     TemplateInput,
     lower_request,
@@ -22,6 +23,9 @@ from mindserve.errors import RefusalKind, RequestRefused
 from mindserve_engine.types import SEED_MAX, Capability, EngineInfo, GenerationRequest, SamplingParams
 from tests.serving import chat_body
 
+OPENAI = OpenAIDialect()
+"""It reads all that the other one reads."""
+
 TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "x": [1.5]}}}
 
 STRICT_TOOL = {"type": "function", "function": {"name": "g", "strict": True}}
@@ -29,7 +33,7 @@ NAMED = {"type": "function", "function": {"name": "f"}}
 
 
 def decoded(**fields: Any) -> Any:
-    return decode_request(json.dumps(chat_body(**fields)).encode(), max_json_depth=20)
+    return decode_request(json.dumps(chat_body(**fields)).encode(), OPENAI.requests, max_json_depth=20)
 
 
 def lowered(
@@ -230,6 +234,7 @@ def test_what_every_engine_does(info: EngineInfo, fields: dict[str, Any]) -> Non
     ({"tools": [TOOL, STRICT_TOOL]}, Capability.GRAMMAR),
     ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": "a.png"}]}]}, Capability.MEDIA),
     ({"model": "adapter"}, Capability.LORA),
+    ({"logit_bias": {"5": 1}}, Capability.LOGIT_BIAS),
 ])  # fmt: skip
 def test_the_engine_is_asked_about_what_the_server_carries(
     info: EngineInfo, monkeypatch: pytest.MonkeyPatch, fields: dict[str, Any], needs: Capability
@@ -264,6 +269,17 @@ def test_calls_are_not_forced_without_constrained_decoding(
 
 def test_tools_need_a_model_whose_way_of_calling_is_known(info: EngineInfo) -> None:
     check_capabilities(decoded(tools=[TOOL]), ServeSettings(model_name="m"), info, family=HERMES)
+
+
+def test_a_bias_of_tokens(info: EngineInfo) -> None:
+    able = msgspec.structs.replace(info, capabilities=frozenset({Capability.LOGIT_BIAS}))
+    wish = decoded(logit_bias={"0": -100, "258": 2.5})
+    check_capabilities(wish, ServeSettings(model_name="m"), able, family=None)
+    assert lowered(able, logit_bias={"0": -100, "258": 2.5}).sampling.logit_bias == ((0, -100.0), (258, 2.5))
+    assert lowered(able, logit_bias=None).sampling.logit_bias == ()
+    with pytest.raises(RequestRefused, match="its ids end at 258") as refused:
+        check_capabilities(decoded(logit_bias={"1": 1, "259": 1}), ServeSettings(model_name="m"), able, family=None)
+    assert refused.value.field == "logit_bias.259"
 
 
 def test_an_engine_that_makes_several_sequences(info: EngineInfo) -> None:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import pytest
 
 from mindserve.api.decode import decode_request
+from mindserve.api.dialect.vllm import VllmDialect
 from mindserve.api.sequences import SequenceWishes, sequence_wishes
+
+VLLM = VllmDialect()
 
 
 def wishes(fields: str) -> SequenceWishes:
     body = '{"model": "m", "messages": [{"role": "user", "content": "hi"}]' + (f", {fields}}}" if fields else "}")
-    return sequence_wishes(decode_request(body.encode(), max_json_depth=20))
+    return sequence_wishes(decode_request(body.encode(), VLLM.requests, max_json_depth=20))
 
 
 @pytest.mark.parametrize(

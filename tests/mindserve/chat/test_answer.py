@@ -173,3 +173,27 @@ def test_calls_are_pieces_in_order(tokenizer: ChatTokenizer) -> None:
     text = f"a{CALL}b{CALL}"
     pieces, _, _ = feed(answer_of(tokenizer, has_tools=True), [list(text.encode())], FinishReason.LENGTH)
     assert pieces == [Content("a"), Call("now", "{}"), Content("b"), Call("now", "{}")]
+
+
+@pytest.mark.parametrize("reasons", [None, True])
+@given(data=st.data())
+def test_an_answer_ends_with_its_last_call(tokenizer: ChatTokenizer, reasons: bool | None, data: st.DataObject) -> None:
+    """However the text is cut: what comes before it and it, and nothing behind."""
+    thought = "</think>" if reasons else ""
+    text = list(f"{thought}Look: {CALL}\n{CALL} and more {CALL}".encode())
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=4)))
+    events = [text[start:end] for start, end in zip([0, *cuts], [*cuts, len(text)], strict=True)]
+    for max_calls in (1, 2):
+        calls = CallFormat(HERMES, Toolbox([("now", {})]))
+        parser = AnswerParser(calls=calls, has_reasoning=reasons is not None, in_reasoning=bool(reasons))
+        answer = SequenceAnswer(SequenceText(tokenizer), parser, max_calls=max_calls)
+        pieces: list[Piece] = []
+        for event in events:
+            delta = answer.feed(event)
+            pieces += delta.pieces
+            if delta.finish is not None:
+                break
+        assert delta.finish == "tool_calls"
+        assert "".join(piece.text for piece in pieces if isinstance(piece, Content)) == "Look: "
+        assert sum(isinstance(piece, Call) for piece in pieces) == max_calls
+        assert isinstance(pieces[-1], Call)

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
+from mindserve.api.contract import openapi_json
 from mindserve.cli.main import main
+from mindserve.config.settings import Dialect
 from mindserve.errors import StartupError
 
 SPEC = Path(__file__).parents[3] / "spec" / "openapi.yaml"
@@ -41,7 +42,11 @@ def test_the_spec_is_printed(capsys: Printed) -> None:
     assert main(["spec"]) == 0
     assert capsys.readouterr().out == SPEC.read_text("utf-8")
     assert main(["spec", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == yaml.safe_load(SPEC.read_text("utf-8"))
+    assert "prefill_time" in capsys.readouterr().out
+    for dialect in Dialect:
+        assert main(["spec", "--json", "--dialect", dialect]) == 0
+        assert json.loads(capsys.readouterr().out) == json.loads(openapi_json(dialect))
+    assert "--dialect goes with --json" in refused(capsys, "spec", "--dialect", "openai")
 
 
 def test_a_sound_config(capsys: Printed, config: Callable[..., Path]) -> None:

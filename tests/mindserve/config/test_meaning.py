@@ -41,6 +41,8 @@ VALUES: dict[str, Any] = {
     "npuMemSize": 9,
     "backendType": "scripted",
     "plugin_params": "no object",
+    "apiKeyFile": "no-such-file",
+    "corsAllowOrigins": ["https://chat.example.org"],
     "LoraModules": [],
     "ModelConfig": [],
     "models": {},

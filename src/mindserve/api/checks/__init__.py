@@ -1,16 +1,17 @@
 """One predicate per x-rule of the contract, and the table that ties them together.
 
 A predicate looks at one request and returns a ``Breach`` for the first place that breaks its rule. Texts, fields and
-bounds come from the generated ``RULES``; nothing is restated here.
+bounds come from the generated rules; nothing is restated here.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
 from mindserve.api._generated.models import ChatCompletionRequest
-from mindserve.api._generated.rules import RULES, Rule
+from mindserve.api._generated.rules import Rule
 from mindserve.api.checks import messages, output, sequences, template, tools
 from mindserve.api.checks.breach import Breach, Predicate, Subject
 from mindserve.api.expectation import number_text
@@ -51,6 +52,7 @@ PREDICATES: Final = MappingProxyType[str, Predicate](
         "tools-exclude-n": tools.exclude_n,
         "tools-exclude-logprobs": tools.exclude_logprobs,
         "tools-exclude-top-logprobs": tools.exclude_top_logprobs,
+        "logit-bias-token": output.logit_bias_token,
         "response-format-needs-schema": output.response_format_needs_schema,
         "response-format-excludes-beam": output.response_format_excludes_beam,
         "response-schema-size": output.response_schema_size,
@@ -58,10 +60,10 @@ PREDICATES: Final = MappingProxyType[str, Predicate](
 )
 
 
-def check_request(request: ChatCompletionRequest, settings: ServeSettings) -> None:
-    """Raise ``RequestRefused`` for the first rule, in the contract's order, that ``request`` breaks."""
+def check_request(request: ChatCompletionRequest, rules: Mapping[str, Rule], settings: ServeSettings) -> None:
+    """Raise ``RequestRefused`` for the first of ``rules``, in the contract's order, that ``request`` breaks."""
     subject = Subject(request=request, settings=settings)
-    for identifier, rule in RULES.items():
+    for identifier, rule in rules.items():
         breach = PREDICATES[identifier](subject, rule)
         if breach is not None:
             raise _refusal(rule, breach)

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import re
+from typing import Final
+
 import msgspec
 
 from mindserve.api._generated.rules import Rule
 from mindserve.api.checks.breach import Breach, Subject, required_bound
+from mindserve.api.openai_fields import logit_bias
 from mindserve.api.presence import given
+
+_TOKEN_ID: Final = re.compile("0|[1-9][0-9]{0,9}")
 
 
 def top_k_zero(subject: Subject, rule: Rule) -> Breach | None:
@@ -34,6 +40,13 @@ def stop_token_ids_null(subject: Subject, rule: Rule) -> Breach | None:
 def top_logprobs_need_logprobs(subject: Subject, rule: Rule) -> Breach | None:
     top_logprobs = given(subject.request.top_logprobs)
     return Breach(value=top_logprobs) if subject.request.logprobs is False and top_logprobs else None
+
+
+def logit_bias_token(subject: Subject, rule: Rule) -> Breach | None:
+    for key in logit_bias(subject.request):
+        if not _TOKEN_ID.fullmatch(key):
+            return Breach(place={"key": key[:64]})
+    return None
 
 
 def response_format_needs_schema(subject: Subject, rule: Rule) -> Breach | None:

@@ -5,17 +5,19 @@ from __future__ import annotations
 from torch import Tensor
 
 from mindserve_engine.native.batch import Candidates, SampleRow
+from mindserve_engine.native.sampling.bias import add_bias
 from mindserve_engine.native.sampling.logprobs import largest, log_softmax
 from mindserve_engine.native.sampling.penalties import TokenHistory, penalise
 
 
 def best_candidates(logits: Tensor, rows: list[SampleRow], histories: list[TokenHistory | None]) -> list[Candidates]:
-    """For each of ``rows`` (``logits`` [S, V], before penalties) its ``num_candidates`` best continuations.
+    """For each of ``rows`` (``logits`` [S, V], before bias and penalties) its ``num_candidates`` best continuations.
 
-    Penalties are applied to log-probabilities, as transformers does in beam search; ``histories`` of rows that have
+    Both are applied to log-probabilities, as transformers does in beam search; ``histories`` of rows that have
     none are ``None``."""
     own = log_softmax(logits)
     scores = own.clone()
+    add_bias(scores, [*enumerate(rows)])
     penalised = [
         (line, row, history)
         for line, (row, history) in enumerate(zip(rows, histories, strict=True))

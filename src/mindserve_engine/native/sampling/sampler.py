@@ -10,6 +10,7 @@ from torch import Tensor
 
 from mindserve_engine.native.batch import Candidates, Sampled, SampleRow
 from mindserve_engine.native.grammar import GrammarCompiler, GrammarInvalid
+from mindserve_engine.native.sampling.bias import add_bias
 from mindserve_engine.native.sampling.candidates import best_candidates
 from mindserve_engine.native.sampling.draw import DrawRows, draw
 from mindserve_engine.native.sampling.grammar import Grammars
@@ -42,6 +43,7 @@ class Sampler:
         logprobs = Logprobs(logits, rows)
         beams = self._candidates(logits, rows)
         failures = self._bind(logits, rows)
+        add_bias(logits, [(line, row) for line, row in enumerate(rows) if not row.num_candidates])
         self._penalise(logits, rows)
         best = logits.max(dim=-1)
         finite = best.values.isfinite().tolist()
