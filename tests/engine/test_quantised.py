@@ -69,8 +69,10 @@ def arithmetic(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.parametrize("rows", [ANSWER_ROWS, PROMPT_ROWS])
 def test_four_and_six_bits_in_superblocks(tmp_path: Path, arithmetic: str, name: str, rows: int) -> None:
     """Q4_K stays as it is, Q6_K becomes 8 bits in groups of 32, which torch multiplies as 16. What is left is the
-    rounding of activations, to 8 bits in our kernels. Measured, worst logits of a row / perplexity / the same best token: 0.14 /
-    0.7 % / 94 % with our kernels, 0.04 to 0.18 / 0.6 % / 92 % in bfloat16, 0.02 to 0.11 / 0.2 % / 94 % in float32."""
+    rounding of activations, to 8 bits in our kernels.
+
+    Measured, worst logits of a row / perplexity / the same best token: 0.14 / 0.7 % / 94 % with our kernels, 0.04 to
+    0.18 / 0.6 % / 92 % in bfloat16, 0.02 to 0.11 / 0.2 % / 94 % in float32."""
     path = tiny_gguf.write(name, tmp_path, linear=Kind.Q4_K, parts=tiny_gguf.MIXED_K, **tiny_gguf.K_SIZES)
     exact, held = load(path, dtype="float32"), load(path, dtype="auto")
     assert str(held.runner._model.dtype).endswith("bfloat16" if "bfloat16" in arithmetic else "float32")  # type: ignore[attr-defined]

@@ -91,7 +91,7 @@ def test_four_bits_in_superblocks_are_kept_exactly(mixed_k: Path, name: str) -> 
 
 
 def test_six_bits_become_eight(mixed_k: Path) -> None:
-    """Off by half a step of 8 bits; the scale is a float16, and the greatest weight may be a little beyond 127 of it."""
+    """Off by half a step of 8 bits; the scale is a float16, 127 of which may fall a little short of the greatest."""
     exact = source(mixed_k, "float32").tensor(DOWN_PROJ, (256, 512))
     held = source(mixed_k).linear(DOWN_PROJ, (256, 512))
     assert isinstance(held, Int8Weight)
