@@ -13,8 +13,8 @@ import pytest
 
 from mindserve.api.contract import openapi_json
 from mindserve.config.settings import Dialect, ServeSettings
-from tests.integration.test_tools import OSLO, PEKING, WEATHER, call_text
 from tests.serving import MODEL, Live, eventually, is_idle, prompt_body, running, scripted_model
+from tests.tool_replies import OSLO, PEKING, WEATHER, call_text
 
 CHAT = "/v1/chat/completions"
 HEADER = "X-Mindserve-Dialect"

@@ -24,7 +24,7 @@ from mindserve.config.settings import ServeSettings
 from mindserve_engine.options import EngineOptions
 from tests import random_requests, tiny_adapters, tiny_models
 from tests.answer_checks import Told, Vocabulary, Wish, check_completion, check_refusal, check_stream, first_match
-from tests.integration.test_enforced import ToldEngine
+from tests.qwen import ToldEngine
 from tests.random_requests import RequestDrawing, Verdict
 from tests.serving import MODEL, Live, Model, eventually, is_idle, running
 from tests.spec.test_rules import BEYOND_SCHEMA
