@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import os
+
+# Before torch is loaded: threads of a test that shares the machine with others would wait by turning in circles. The
+# server gives the same to its engine.
+os.environ.setdefault("GOMP_SPINCOUNT", "1000")
+
 from pathlib import Path
 
 import pytest

@@ -36,6 +36,9 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     kv_memory_gb: float | None = None
     """Memory for keys and values (npuMemSize; -1 there is ``None`` here)."""
     prefix_cache: bool = True
+    deterministic: bool = False
+    """The same request gives the same tokens and log-probabilities to the bit, whatever else runs: every result is
+    computed in an order of its own row's."""
     num_threads: int | None = None
     """CPU threads for the compute; ``None``: all cores of the process."""
     heartbeat_timeout_s: float = 60.0

@@ -112,9 +112,16 @@ def _create_device(options: EngineOptions) -> Device:
     if options.device != "cpu":
         raise EngineError(f"device: '{options.device}' is not known to the native engine; it runs on cpu")
     library = load_library()
-    if library is None:
-        return CpuDevice(num_threads=options.num_threads, block_size=options.block_size)
-    return CompiledCpuDevice(library, num_threads=options.num_threads, block_size=options.block_size)
+    if library is not None:
+        return CompiledCpuDevice(
+            library,
+            num_threads=options.num_threads,
+            block_size=options.block_size,
+            deterministic=options.deterministic,
+        )
+    if options.deterministic:
+        raise EngineError("deterministic: needs a C++ compiler, whose kernels sum in a fixed order; torch's do not")
+    return CpuDevice(num_threads=options.num_threads, block_size=options.block_size)
 
 
 def _create_runner(model: Model, device: Device, budget: KvBudget, options: EngineOptions) -> NativeRunner:

@@ -21,8 +21,14 @@ from typing import Final
 from mindserve_engine.user_cache import cache_folder
 
 _FOLDER: Final = Path(__file__).parent
-_SOURCES: Final = ("cpu_attention.cpp", "cpu_elementwise.cpp", "cpu_layer.cpp", "cpu_products.cpp")
-_HEADERS: Final = ("cpu_numbers.h",)
+_SOURCES: Final = (
+    "cpu_attention.cpp",
+    "cpu_elementwise.cpp",
+    "cpu_float_products.cpp",
+    "cpu_layer.cpp",
+    "cpu_products.cpp",
+)
+_HEADERS: Final = ("cpu_multiply.h", "cpu_numbers.h")
 _FLAGS: Final = (
     "-std=c++17",
     "-O3",

@@ -19,11 +19,9 @@ from mindserve_engine.native.device.cpu import CpuDevice
 from mindserve_engine.native.device.cpu_block_plan import BlockPlan, plan_blocks
 from mindserve_engine.native.device.cpu_layer import ARGUMENTS, CompiledLayer, fits
 from mindserve_engine.native.device.cpu_panels import fits_panels
-from mindserve_engine.native.device.cpu_products import PanelLinear
-from mindserve_engine.native.weights.quantised import LinearWeight
+from mindserve_engine.native.device.cpu_products import TYPES, FloatPanelLinear, PanelLinear
+from mindserve_engine.native.weights.quantised import LinearWeight, widen
 
-_TYPES: Final = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
-"""How the kernels number the types."""
 _SIGNATURES: Final = {
     "mindserve_norm": "ipnpppnpnnnf",
     "mindserve_rotary": "ipnpppnnn",
@@ -32,6 +30,7 @@ _SIGNATURES: Final = {
     "mindserve_attention": "iipnpnppppnnnnnnfnfpnp",
     "mindserve_has_products": "",
     "mindserve_product": "ipnnnpnpp",
+    "mindserve_float_product": "ipnnnpnpp",
 }
 _LETTERS: Final = {"i": c_int, "n": c_int64, "p": c_void_p, "f": c_float}
 
@@ -39,8 +38,12 @@ _LETTERS: Final = {"i": c_int, "n": c_int64, "p": c_void_p, "f": c_float}
 class CompiledCpuDevice(CpuDevice):
     """Implements ``Device`` over a library that ``cpu_build`` made."""
 
-    def __init__(self, library: ctypes.CDLL, *, num_threads: int | None, block_size: int) -> None:
+    def __init__(
+        self, library: ctypes.CDLL, *, num_threads: int | None, block_size: int, deterministic: bool = False
+    ) -> None:
+        """``deterministic``: no result of a row depends on what shares its step, to the bit."""
         super().__init__(num_threads=num_threads, block_size=block_size)
+        self._deterministic = deterministic
         for name, letters in _SIGNATURES.items():
             getattr(library, name).argtypes = [_LETTERS[letter] for letter in letters]
         self._norm = library.mindserve_norm
@@ -52,23 +55,26 @@ class CompiledCpuDevice(CpuDevice):
         self._layer = library.mindserve_layer
         self._layer.argtypes, self._layer.restype = ARGUMENTS, None
         self._product = library.mindserve_product
+        self._float_product = library.mindserve_float_product
         self.has_products = bool(library.mindserve_has_products())
 
     def compute_dtype(self, held: torch.dtype, *, quantised: bool) -> torch.dtype:
         """Products of quantised weights take activations as whole numbers and give floats: nothing is gained by
         rounding them in between."""
-        if quantised and self.has_products:
+        if self._deterministic or (quantised and self.has_products):
             return torch.float32
         return super().compute_dtype(held, quantised=quantised)
 
     def linear(self, weight: LinearWeight, bias: Tensor | None, dtype: torch.dtype) -> Linear:
         fits_products = dtype == torch.float32 and self.has_products
         if isinstance(weight, Tensor) or not fits_products or not fits_panels(weight):
+            if self._deterministic:
+                return FloatPanelLinear(self._float_product, widen(weight), bias)
             return super().linear(weight, bias, dtype)
         return PanelLinear(self._product, weight, bias)
 
     def layer(self, parts: LayerParts) -> Layer:
-        return CompiledLayer(self._layer, parts, _TYPES) if fits(parts) else super().layer(parts)
+        return CompiledLayer(self._layer, parts, TYPES) if fits(parts) else super().layer(parts)
 
     def norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
         x = _rows(x)
@@ -89,7 +95,7 @@ class CompiledCpuDevice(CpuDevice):
         heads = x.shape[1] if x.dim() == 3 else 1
         weight = weight.to(x.dtype).contiguous()
         self._norm(
-            _TYPES[x.dtype],
+            TYPES[x.dtype],
             x.data_ptr(),
             x.stride(0),
             None if residual is None else residual.data_ptr(),
@@ -112,7 +118,7 @@ class CompiledCpuDevice(CpuDevice):
         cosine, signed_sine = factors
         out = torch.empty(x.shape, dtype=x.dtype)
         self._rotary(
-            _TYPES[x.dtype],
+            TYPES[x.dtype],
             x.data_ptr(),
             x.stride(0),
             cosine.data_ptr(),
@@ -126,7 +132,7 @@ class CompiledCpuDevice(CpuDevice):
         gate_up = gate_up.contiguous()
         rows, both = gate_up.shape
         out = gate_up.new_empty((rows, both // 2))
-        self._swiglu(_TYPES[out.dtype], gate_up.data_ptr(), out.data_ptr(), rows, both // 2)
+        self._swiglu(TYPES[out.dtype], gate_up.data_ptr(), out.data_ptr(), rows, both // 2)
         return out
 
     def write_kv(self, key: Tensor, value: Tensor, cache: Tensor, batch: DeviceBatch) -> None:
@@ -134,8 +140,8 @@ class CompiledCpuDevice(CpuDevice):
         _, num_blocks, kv_heads, block_size, head_dim = cache.shape
         key, value = _rows(key), _rows(value)
         self._write_kv(
-            _TYPES[key.dtype],
-            _TYPES[cache.dtype],
+            TYPES[key.dtype],
+            TYPES[cache.dtype],
             key.data_ptr(),
             key.stride(0),
             value.data_ptr(),
@@ -158,8 +164,8 @@ class CompiledCpuDevice(CpuDevice):
         sinks = None if spec.sinks is None else spec.sinks.to(torch.float32).contiguous()
         out = torch.empty(query.shape, dtype=query.dtype)
         self._attention(
-            _TYPES[query.dtype],
-            _TYPES[cache.dtype],
+            TYPES[query.dtype],
+            TYPES[cache.dtype],
             query.data_ptr(),
             query.stride(0),
             cache.data_ptr(),

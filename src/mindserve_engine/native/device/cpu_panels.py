@@ -14,6 +14,7 @@ _QUAD: Final = 4
 """Inputs that the kernel multiplies at once for each of 8 outputs."""
 _INT4_OUTPUTS: Final = 16
 _INT8_OUTPUTS: Final = 8
+_FLOAT_OUTPUTS: Final = 16
 """Outputs of a panel."""
 
 
@@ -31,6 +32,12 @@ def int8_panels(weight: Int8Weight) -> Tensor:
     """uint8 [panels, k / 32, 272], 8 outputs each: scales as float16, then codes."""
     codes = _by_panel(weight.codes.view(torch.uint8), _INT8_OUTPUTS).permute(0, 2, 3, 1, 4)  # [P, G, 8, 8, 4]
     return torch.cat([_factors(weight.scale, _INT8_OUTPUTS), codes.flatten(2)], dim=-1)
+
+
+def float_panels(weight: Tensor) -> Tensor:
+    """[panels, k, 16] in the weight's own type."""
+    padded = functional.pad(weight, (0, 0, 0, -weight.shape[0] % _FLOAT_OUTPUTS))
+    return padded.view(-1, _FLOAT_OUTPUTS, weight.shape[1]).transpose(1, 2).contiguous()
 
 
 def fits_panels(weight: Int4Weight | Int8Weight) -> bool:

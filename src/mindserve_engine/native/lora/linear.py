@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mindserve_engine.native.device.base import Linear
+from mindserve_engine.native.device.base import Device, Linear
 from mindserve_engine.native.lora.adapter import Adapter, LoraPair, adapter_fault
 
 
@@ -23,8 +23,8 @@ class _Addition:
 
     start: int
     stop: int
-    down: Tensor
-    up: Tensor
+    down: Linear
+    up: Linear
 
 
 @dataclass(slots=True)
@@ -52,7 +52,7 @@ def add(y: Tensor, x: Tensor, additions: Mapping[str, list[_Addition]], active: 
     """Add to ``y`` [T, out] what the step's adapters make of ``x`` [T, in]; in place."""
     for name, rows in active.rows.items():
         for one in additions.get(name, ()):
-            delta = (x[rows] @ one.down.T) @ one.up.T
+            delta = one.up(one.down(x[rows]))
             y[:, one.start : one.stop].index_add_(0, rows, delta.to(y.dtype))
     return y
 
@@ -60,7 +60,7 @@ def add(y: Tensor, x: Tensor, additions: Mapping[str, list[_Addition]], active: 
 class AdapterBank:
     """All adapters of a model, handed out layer by layer while it is built."""
 
-    def __init__(self, adapters: Iterable[Adapter], *, dtype: torch.dtype, device: torch.device) -> None:
+    def __init__(self, adapters: Iterable[Adapter], *, dtype: torch.dtype, device: Device) -> None:
         self.active = ActiveAdapters()
         self._adapters = list(adapters)
         self._dtype = dtype
@@ -83,10 +83,13 @@ class AdapterBank:
                 if pair is not None:
                     _check_shape(adapter, layer, pair, (outputs, inputs))
                     self._taken.add(layer)
-                    down, up = (tensor.to(self._device, self._dtype) for tensor in (pair.down, pair.up))
+                    down, up = (self._linear(tensor) for tensor in (pair.down, pair.up))
                     found.setdefault(adapter.name, []).append(_Addition(start, start + outputs, down, up))
                 start += outputs
         return found
+
+    def _linear(self, weight: Tensor) -> Linear:
+        return self._device.linear(weight.to(self._device.torch_device, self._dtype), None, self._dtype)
 
     def adapt_modules(self, model: Any) -> None:
         """Hook the adapters into the linear layers of a transformers model."""

@@ -28,5 +28,5 @@ class RefinedHead:
         logits = self._product(x).float()
         candidates = logits.topk(min(_NUM_REFINED, logits.shape[1]), dim=-1, sorted=False).indices
         weights = rows_of(self._weight, candidates.view(-1)).view(*candidates.shape, x.shape[1])
-        exact = (weights @ x.float()[:, :, None])[:, :, 0]
+        exact = (weights * x.float()[:, None]).sum(dim=-1)  # in an order that no other row has a part in
         return logits.scatter_(1, candidates, exact)

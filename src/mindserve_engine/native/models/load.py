@@ -34,13 +34,15 @@ def load_model(
         raise EngineError(f"{facts.path}: dtype int4 needs a GGUF file quantised to 4 bits")
     if options.dtype == "int4" and not is_lean(facts.config):
         raise EngineError(f"{facts.path}: dtype int4 is not available for architecture '{facts.config.model_type}'")
+    if options.deterministic and not is_lean(facts.config):
+        raise EngineError(f"{facts.path}: deterministic is not available for architecture '{facts.config.model_type}'")
     held = DTYPES.get(options.dtype, torch.bfloat16)
     # transformers' models know one type only: whoever named it gets it, to the byte of memory
     quantised = facts.gguf is not None and keeps_four_bits(facts.gguf, options.dtype) and is_lean(facts.config)
     own_type = options.dtype in DTYPES and not is_lean(facts.config)
     dtype = held if own_type else device.compute_dtype(held, quantised=quantised)
     adapters = AdapterBank(
-        [read_adapter(name, path) for name, path in options.adapters.items()], dtype=dtype, device=device.torch_device
+        [read_adapter(name, path) for name, path in options.adapters.items()], dtype=dtype, device=device
     )
     model = _build(
         facts,
