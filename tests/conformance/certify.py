@@ -1,7 +1,8 @@
 """Starts our own server as an operator would and runs the suite on it: ``make conformance``.
 
 ``python -m tests.conformance.certify [--out DIR]``: with the scripted engine, once more with ``fullTextEnabled``, as a
-model that thinks, and with the default model. Exits with the worst of the suite's statuses.
+model that thinks, and in the ``openai`` dialect behind an API key; then with the default model, whose answers in the
+``openai`` dialect are asked for where its arithmetic bears upon them. Exits with the worst of the suite's statuses.
 """
 
 from __future__ import annotations
@@ -47,33 +48,43 @@ class Setup:
     profile: str = "mindserve"
 
 
-def scripted_setup(folder: Path, *, full_text: bool = False, thinks: bool = False) -> Setup:
-    """The scripted engine, an adapter beside it. ``folder`` takes its files."""
+def scripted_setup(
+    folder: Path, *, full_text: bool = False, thinks: bool = False, dialect: str = "vllm", key: str | None = None
+) -> Setup:
+    """The scripted engine, an adapter beside it. ``folder`` takes its files; ``key``: what requests must give."""
     script = folder / "script.yaml"
     script.write_text(script_text(thinks=thinks), "utf-8")
     config = folder / "config.json"
-    config.write_text(json.dumps(_config(script, folder, full_text=full_text)), "utf-8")
-    name = "scripted" + ", full text" * full_text + ", thinking" * thinks
+    config.write_text(json.dumps(_config(script, folder, full_text=full_text, dialect=dialect)), "utf-8")
+    name = "scripted" + ", full text" * full_text + ", thinking" * thinks + f", {dialect}" * (dialect != "vllm")
     only = FULL_TEXT_CASES if full_text else THINKING_CASES if thinks else ()
     serve = ["--config", str(config), "--engine", "scripted"]
+    if key is not None:
+        (folder / "keys").write_text(f"{key}\n", "utf-8")
+        (folder / "keys").chmod(0o600)
+        serve += ["--api-key-file", str(folder / "keys")]
     profile = folder / "profile.yaml"
-    profile.write_text(yaml.safe_dump(_profile()), "utf-8")
+    profile.write_text(yaml.safe_dump(_profile(dialect, key)), "utf-8")
     return Setup(name, serve, "scripted-model", only, str(profile))
 
 
-def _profile() -> dict[str, Any]:
+def _profile(dialect: str, key: str | None) -> dict[str, Any]:
     """The shipped one, with the longest prompt that this server takes and the most tokens that it generates."""
-    shipped: dict[str, Any] = yaml.safe_load((PROFILES / "mindserve.yaml").read_text("utf-8"))
-    return {**shipped, "limits": {**shipped["limits"], "max_prompt_tokens": MAX_CONTEXT - 1, "max_tokens": MAX_TOKENS}}
+    name = "mindserve" if dialect == "vllm" else f"mindserve-{dialect}"
+    shipped: dict[str, Any] = yaml.safe_load((PROFILES / f"{name}.yaml").read_text("utf-8"))
+    headers = {} if key is None else {"Authorization": f"Bearer {key}"}
+    limits = {**shipped["limits"], "max_prompt_tokens": MAX_CONTEXT - 1, "max_tokens": MAX_TOKENS}
+    return {**shipped, "headers": headers, "limits": limits}
 
 
-def _config(script: Path, folder: Path, *, full_text: bool) -> dict[str, Any]:
+def _config(script: Path, folder: Path, *, full_text: bool, dialect: str) -> dict[str, Any]:
     deploy = {
         "maxSeqLen": MAX_CONTEXT,
         "ModelConfig": [{"modelName": "scripted-model", "modelWeightPath": str(script)}],
         "LoraModules": [{"name": "tuned", "path": str(folder), "baseModelName": "scripted-model"}],
     }
-    return {"ServerConfig": {"fullTextEnabled": full_text}, "BackendConfig": {"ModelDeployConfig": deploy}}
+    server = {"fullTextEnabled": full_text, "openAiSupport": dialect}
+    return {"ServerConfig": server, "BackendConfig": {"ModelDeployConfig": deploy}}
 
 
 def default_setup(*only: str) -> Setup:
