@@ -173,11 +173,11 @@ def top_logprobs_order(seen: Seen, _: Any) -> Iterator[str]:
     "top-logprobs-taken",
     Scope.ANSWER,
     "Where the likeliest token is taken, it is the first candidate",
-    readings="C29 R6",
+    readings="C29 R6 D12",
     fields="TokenLogprob.top_logprobs",
 )
 def top_logprobs_taken(seen: Seen, _: Any) -> Iterator[str]:
-    is_greedy = seen.get("temperature") == 0 and not seen.has_beams
+    is_greedy = seen.get("temperature") == 0 and not seen.has_beams and not seen.get("logit_bias")
     if not is_greedy or any(seen.get(name, neutral) != neutral for name, neutral in _PENALTIES.items()):
         return
     for entry in _entries(seen):
