@@ -49,7 +49,9 @@ async def computing(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[P
     async with running(model()) as live, httpx2.AsyncClient(base_url=live.url, timeout=30) as client:
         answer = (await client.post(CHAT, json=Change("logprobs").body(MODEL))).json()
     tokens = [entry["token"] for entry in answer["choices"][0]["logprobs"]["content"]]
-    said = next(token for token in tokens if token.isascii())  # others are broken characters, which several tokens are
+    said = next(
+        token for token in tokens if token and token.isascii()
+    )  # others are broken characters, which several tokens are
     tokenizer = tiny_models.tokenizer()
     likely_token = next(one for one in range(len(tokenizer)) if tokenizer.decode([one]) == said)
     able = COMPUTING | {"likely-token"}
