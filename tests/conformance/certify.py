@@ -28,12 +28,18 @@ ROOT: Final = Path(__file__).parents[2]
 MAX_CONTEXT: Final = 1 << 20
 MAX_TOKENS: Final = 512
 """maxIterTimes of an empty config.json."""
+LIKELY_TOKEN: Final = 33
+"""The token 1, with which the default model begins its list of colours."""
+COMPUTED_CASES: Final = ("openai.logit_bias.*", "openai.stream*", "openai.several-greedy", "openai.no-effect")
+"""Those of the ``openai`` dialect that the model's arithmetic bears upon."""
 FULL_TEXT_CASES: Final = ("golden.*", "stream.*", "whole.*")
 """Those that streams of cumulative text bear upon."""
 
 
-THINKING_CASES: Final = ("*.reasoning*", "golden.stream-reasoning")
-"""Those that need a chain of thought."""
+THINKING_CASES: Final = {"vllm": ("*.reasoning*", "golden.stream-reasoning"), "openai": ("*.reasoning*",)}
+"""Those that need a chain of thought, by dialect."""
+KEY: Final = "sk-conformance"
+"""Of the server in the ``openai`` dialect."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +63,7 @@ def scripted_setup(
     config = folder / "config.json"
     config.write_text(json.dumps(_config(script, folder, full_text=full_text, dialect=dialect)), "utf-8")
     name = "scripted" + ", full text" * full_text + ", thinking" * thinks + f", {dialect}" * (dialect != "vllm")
-    only = FULL_TEXT_CASES if full_text else THINKING_CASES if thinks else ()
+    only = FULL_TEXT_CASES if full_text else THINKING_CASES[dialect] if thinks else ()
     serve = ["--config", str(config), "--engine", "scripted"]
     if key is not None:
         (folder / "keys").write_text(f"{key}\n", "utf-8")
@@ -92,6 +98,16 @@ def default_setup(*only: str) -> Setup:
     return Setup("default model", [], DEFAULT_MODEL.title, only)
 
 
+def default_openai_setup(folder: Path, *only: str) -> Setup:
+    """The same in the ``openai`` dialect."""
+    config, profile = folder / "config.json", folder / "profile.yaml"
+    config.write_text(json.dumps({"ServerConfig": {"openAiSupport": "openai"}}), "utf-8")
+    shipped: dict[str, Any] = yaml.safe_load((PROFILES / "mindserve-openai.yaml").read_text("utf-8"))
+    limits = {**shipped["limits"], "likely_token": LIKELY_TOKEN}
+    profile.write_text(yaml.safe_dump({**shipped, "limits": limits}), "utf-8")
+    return Setup("default model, openai", ["--config", str(config)], DEFAULT_MODEL.title, only, str(profile))
+
+
 @contextmanager
 def served(setup: Setup) -> Iterator[str]:
     """The URL of a server of that kind, on a free port."""
@@ -122,11 +138,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, default=Path(".conformance"), help="where the reports go")
     out: Path = parser.parse_args(arguments).out
     with tempfile.TemporaryDirectory() as folder:
-        plain, full, thinking = folders = [Path(folder, name) for name in ("plain", "full", "thinking")]
+        names = ("plain", "full", "thinking", "openai", "openai-thinking", "computed")
+        plain, full, thinking, openai, openai_thinking, computed = folders = [Path(folder, name) for name in names]
         for one in folders:
             one.mkdir()
-        setups = [scripted_setup(plain), scripted_setup(full, full_text=True), scripted_setup(thinking, thinks=True)]
-        setups.append(default_setup())
+        setups = [
+            scripted_setup(plain),
+            scripted_setup(full, full_text=True),
+            scripted_setup(thinking, thinks=True),
+            scripted_setup(openai, dialect="openai", key=KEY),
+            scripted_setup(openai_thinking, dialect="openai", thinks=True),
+            default_setup(),
+            default_openai_setup(computed, *COMPUTED_CASES),
+        ]
         statuses = []
         for setup in setups:
             print(f"== mindserve, {setup.name}", flush=True)
