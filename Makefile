@@ -67,7 +67,7 @@ test-real: dev-env ## Tool loops with a real model that calls functions (fetches
 	$(BIN)/mindserve fetch qwen2.5-coder-1.5b
 	MINDSERVE_REAL=1 $(BIN)/pytest tests/real
 
-conformance: dev-env model ## Certify our own server: with the scripted engine and with the default model
+conformance: dev-env model ## Certify our own server in both dialects: with the scripted engine and with the default model
 	$(BIN)/python -m tests.conformance.certify $(ARGS)
 
 bench: dev-env model ## Measure a server: make bench [BASE_URL=http://host:port]

@@ -43,6 +43,14 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True)
+class Known:
+    """What a profile tells of the server that requests are made of; see ``Profile``."""
+
+    max_prompt_tokens: int | None = None
+    likely_token: int | None = None
+
+
+@dataclass(frozen=True)
 class Call:
     """One HTTP request. Either ``change`` or ``raw`` is its body, or it has none."""
 
@@ -55,13 +63,21 @@ class Call:
     """A body of one byte more than the profile's ``max_body_bytes``."""
     fill_prompt: bool = False
     """A message of more tokens than the profile's ``max_prompt_tokens``."""
+    likely_token: float | None = None
+    """The bias of the profile's ``likely_token``; None: there is none."""
+    without: tuple[str, ...] = ()
+    """Headers of the run that are not sent."""
 
-    def json_body(self, model: str, adapter: str | None = None, max_prompt_tokens: int | None = None) -> Body | None:
+    def json_body(self, model: str, adapter: str | None = None, known: Known | None = None) -> Body | None:
         if self.change is None:
             return None
-        # Each word is a token at least, and the template has some of its own.
-        too_long = {"messages[0].content": "a " * (max_prompt_tokens or 1)} if self.fill_prompt else {}
-        return self.change.but(put=too_long).body(model, adapter)
+        known = known or Known()
+        more: dict[str, Any] = {}
+        if self.fill_prompt:  # each word is a token at least, and the template has some of its own
+            more["messages[0].content"] = "a " * (known.max_prompt_tokens or 1)
+        if self.likely_token is not None:
+            more["logit_bias"] = {str(known.likely_token): self.likely_token}
+        return self.change.but(put=more).body(model, adapter)
 
     def content(self, body: Body | None, model: str, max_body_bytes: int | None = None) -> bytes | None:
         """The bytes to send; ``body`` is what ``json_body`` gave."""
@@ -132,7 +148,6 @@ class Case:
     level: Level = Level.MUST
     needs: frozenset[str] = frozenset()
     """Capabilities without which it cannot be asked."""
-    dialects: frozenset[str] = frozenset({"vllm"})
     call: Call
     expect: Expectation
     reply: Mapping[str, Any] | None = None

@@ -9,6 +9,7 @@ from functools import cache
 from conformance.capabilities import capability_names
 from conformance.case import Case
 from conformance.derive import derived_cases
+from conformance.dialects import VLLM
 from conformance.feature_cases import feature_cases
 from conformance.files import SuiteError
 from conformance.golden_cases import golden_cases
@@ -19,10 +20,13 @@ from conformance.rule_cases import rule_pair_cases
 
 
 @cache
-def all_cases() -> tuple[Case, ...]:
-    """Written and derived. Raises ``SuiteError``."""
+def all_cases(dialect: str = VLLM) -> tuple[Case, ...]:
+    """Those that hold in ``dialect``, written and derived. Raises ``SuiteError``."""
     assert THEMES
-    cases = (*load_cases(), *feature_cases(), *golden_cases(), *derived_cases(), *rule_pair_cases())
+    golden = golden_cases() if dialect == VLLM else ()
+    cases = (
+        *load_cases(dialect), *feature_cases(), *golden, *derived_cases(dialect), *rule_pair_cases(dialect),
+    )  # fmt: skip
     repeated = [name for name, count in Counter(case.id for case in cases).items() if count > 1]
     if repeated:
         raise SuiteError(f"ids of cases are not unique: {', '.join(repeated)}")
@@ -35,9 +39,10 @@ def all_cases() -> tuple[Case, ...]:
     return cases
 
 
-def select(only: frozenset[str] | None) -> tuple[Case, ...]:
-    """The cases that ``only`` names by id or glob pattern. Raises ``SuiteError`` for a name that fits none."""
-    cases = all_cases()
+def select(only: frozenset[str] | None, dialect: str = VLLM) -> tuple[Case, ...]:
+    """The cases of ``dialect`` that ``only`` names by id or glob pattern. Raises ``SuiteError`` for a name that fits
+    none."""
+    cases = all_cases(dialect)
     if only is None:
         return cases
     idle = [name for name in sorted(only) if not any(fnmatch.fnmatchcase(case.id, name) for case in cases)]

@@ -18,6 +18,7 @@ from rich.console import Console
 from conformance.catalogue import all_cases, select
 from conformance.contract import load_contract
 from conformance.coverage import coverage
+from conformance.dialects import DIALECTS, VLLM
 from conformance.files import SuiteError
 from conformance.profile import Profile, load_profile
 from conformance.report.console import show
@@ -73,6 +74,7 @@ def _parser() -> argparse.ArgumentParser:
     listing = commands.add_parser("list", help="print the cases")
     listing.set_defaults(command=_list)
     listing.add_argument("only", nargs="*", metavar="ID", help="cases or patterns")
+    listing.add_argument("--dialect", choices=DIALECTS, default=VLLM, help=f"whose cases ({VLLM})")
     covering = commands.add_parser("coverage", help="what of the contract has no case; exits 1 if there is any")
     covering.set_defaults(command=_coverage)
     covering.add_argument("--all", action="store_true", help="print what has a case, too")
@@ -111,7 +113,7 @@ def settings_of(parsed: argparse.Namespace) -> Settings:
 
 
 def _list(parsed: argparse.Namespace) -> int:
-    for case in select(frozenset(parsed.only) or None):
+    for case in select(frozenset(parsed.only) or None, parsed.dialect):
         lines = ",".join(map(str, case.lines)) or "-"
         needs = f" needs {', '.join(sorted(case.needs))}" if case.needs else ""
         print(f"{case.id}  {case.level}  {lines}  {case.says}{needs}")  # noqa: T201 - what was asked for
@@ -119,17 +121,21 @@ def _list(parsed: argparse.Namespace) -> int:
 
 
 def _coverage(parsed: argparse.Namespace) -> int:
-    found = coverage(load_contract(), all_cases())
-    if parsed.all:
-        for line, cases in found.lines.items():
-            print(f"line {line}: {len(cases)} cases, {', '.join(cases[:4])}")  # noqa: T201 - what was asked for
-        for name, by in found.fields.items():
-            print(f"{name}: {', '.join(by[:6])}")  # noqa: T201 - what was asked for
-    for gap in found.gaps:
-        print(gap)  # noqa: T201 - what was asked for
-    words = f"{len(found.lines)} lines, {len(found.fields)} fields of answers, {len(found.rules)} rules"
-    print(f"{words}: {len(found.gaps)} without a case")  # noqa: T201 - what was asked for
-    return Exit.FAILED if found.gaps else Exit.CONFORMS
+    num_gaps = 0
+    for dialect in DIALECTS:
+        found = coverage(load_contract(dialect), all_cases(dialect))
+        if parsed.all:
+            for line, cases in found.lines.items():
+                print(f"line {line}: {len(cases)} cases, {', '.join(cases[:4])}")  # noqa: T201 - what was asked for
+            for name, by in (*found.fields.items(), *found.readings.items()):
+                print(f"{dialect}: {name}: {', '.join(by[:6])}")  # noqa: T201 - what was asked for
+        for gap in found.gaps:
+            print(f"{dialect}: {gap}")  # noqa: T201 - what was asked for
+        words = f"{len(found.lines)} lines, {len(found.fields)} fields of answers, {len(found.rules)} rules"
+        words += f", {len(found.readings)} readings of dialects"
+        print(f"{dialect}: {words}: {len(found.gaps)} without a case")  # noqa: T201 - what was asked for
+        num_gaps += len(found.gaps)
+    return Exit.FAILED if num_gaps else Exit.CONFORMS
 
 
 def _script(parsed: argparse.Namespace) -> int:

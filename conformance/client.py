@@ -43,6 +43,8 @@ class Sent:
     path: str
     headers: Mapping[str, str]
     content: bytes | None
+    without: tuple[str, ...] = ()
+    """Headers of the run that this request does not have."""
 
 
 @dataclass(frozen=True)
@@ -129,6 +131,8 @@ class Client:
 
     async def _exchange(self, sent: Sent, answer: _Answer) -> None:
         request = self._http.build_request(sent.method, sent.path, headers=dict(sent.headers), content=sent.content)
+        for name in sent.without:
+            request.headers.pop(name, None)
         response = await self._http.send(request, stream=True)
         try:
             answer.begin(response.status_code, {name.lower(): value for name, value in response.headers.items()})

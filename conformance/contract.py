@@ -9,18 +9,20 @@ from typing import Any, Final
 
 import jsonschema_rs
 
+from conformance.dialects import VLLM, Dialect, dialect_named, view
 from conformance.files import SPEC, read_yaml
 
 Schema = dict[str, Any]
-ANSWERS: Final = ("ChatCompletion", "ChatCompletionChunk", "ErrorBody", "ModelList", "HealthStatus")
-"""Components that bodies of the ``vllm`` dialect are made of; the others hang below them."""
+_ANSWERS: Final = ("ChatCompletion", "ChatCompletionChunk", "ModelList", "HealthStatus")
+"""Components that bodies are made of, beside those of errors; the others hang below them."""
 
 
 class Contract:
-    """``spec/openapi.yaml`` and the readings beside it."""
+    """``spec/openapi.yaml`` as one dialect has it, and the readings beside it."""
 
-    def __init__(self, document: Schema, readings: dict[str, str]) -> None:
+    def __init__(self, document: Schema, readings: dict[str, str], dialect: Dialect) -> None:
         self.document = document
+        self.dialect = dialect
         self.schemas: dict[str, Schema] = document["components"]["schemas"]
         self.readings = readings
         """Number of a reading -> what it says."""
@@ -49,12 +51,17 @@ class Contract:
     @cached_property
     def error_types(self) -> dict[int, str]:
         """Status of a refusal -> the class of its error."""
-        field = self.field("ErrorBody.error_type")
-        return dict(zip(field["x-statuses"], field["enum"], strict=True))
+        field = self.field("ErrorBody.error_type" if self.dialect.name == VLLM else "OpenAIError.type")
+        classes: dict[int, str] = {}
+        for name, statuses in zip(field["enum"], field["x-statuses"], strict=True):
+            classes |= dict.fromkeys(listed(statuses), name)
+        return classes
 
     @cached_property
     def lines(self) -> frozenset[int]:
-        """All lines of the document's tables."""
+        """All lines of the document's tables; it knows the ``vllm`` dialect alone."""
+        if self.dialect.name != VLLM:
+            return frozenset()
         tables = [value for key, value in self.document["x-mindie"].items() if key.endswith("-table")]
         return frozenset(line for first, last in tables for line in range(first, last + 1))
 
@@ -69,8 +76,9 @@ class Contract:
 
     @cached_property
     def answer_fields(self) -> tuple[str, ...]:
-        """Every field of an answer in the ``vllm`` dialect, as ``Component.field``."""
-        return tuple(f"{name}.{key}" for name in self.reachable(*ANSWERS) for key in self.schemas[name]["properties"])
+        """Every field of an answer, as ``Component.field``."""
+        components = self.reachable(*_ANSWERS, self.dialect.error_body)
+        return tuple(f"{name}.{key}" for name in components for key in self.schemas[name]["properties"])
 
     def reachable(self, *roots: str) -> list[str]:
         """The components that ``roots`` are made of, themselves included, in the order in which they are met."""
@@ -112,29 +120,14 @@ def listed(value: Any) -> list[Any]:
     return list(value) if isinstance(value, list | tuple) else [value]
 
 
-def _of_vllm(value: Any) -> Any:
-    """The document without the fields, conditions and rules that only the other dialect has."""
-    if isinstance(value, list):
-        return [_of_vllm(item) for item in value if not _is_openai(item)]
-    if not isinstance(value, dict):
-        return value
-    made = {key: _of_vllm(item) for key, item in value.items() if key != "x-openai"}
-    if isinstance(made.get("properties"), dict):
-        made["properties"] = {key: item for key, item in made["properties"].items() if not _is_openai(item)}
-    return made
-
-
-def _is_openai(item: Any) -> bool:
-    return isinstance(item, dict) and "openai" in (item.get("x-dialect"), item.get("dialect"))
-
-
 @cache
-def load_contract() -> Contract:
-    """The contract beside this package, or inside it. Raises ``SuiteError``."""
+def load_contract(dialect: str = VLLM) -> Contract:
+    """The contract beside this package, or inside it, as ``dialect`` has it. Raises ``SuiteError``."""
     readings = SPEC / "docs" / "interpretations.md"
     text = readings.read_text("utf-8") if readings.is_file() else ""
     rows = re.findall(r"^\| ([A-Z]\d+) \|(.*)\|$", text, re.MULTILINE)
     return Contract(
-        _of_vllm(read_yaml(SPEC / "openapi.yaml")),
+        view(read_yaml(SPEC / "openapi.yaml"), dialect),
         {number: ": ".join(row.split(" | ", 1)).strip() for number, row in rows},
+        dialect_named(dialect),
     )

@@ -14,9 +14,9 @@ from conformance.bodies import Change, bases, steps
 from conformance.case import Call, Case, Expectation, Kind, Level
 from conformance.contract import Contract, Schema, lines_of, load_contract, readings_of
 from conformance.derive_values import Trial, trials
+from conformance.dialects import VLLM
 from conformance.files import PACKAGE, read_yaml
 
-_UNPROCESSABLE: Final = 422
 _ABSENT: Final = object()
 
 
@@ -62,9 +62,9 @@ class Field:
         return _value_at(bases()[self.base], self.place)
 
 
-def derived_cases() -> Iterator[Case]:
+def derived_cases(dialect: str = VLLM) -> Iterator[Case]:
     """All of them, in the order of the contract."""
-    contract = load_contract()
+    contract = load_contract(dialect)
     for field in request_fields(contract):
         yield from _cases_of(contract, field)
 
@@ -113,22 +113,22 @@ def _cases_of(contract: Contract, field: Field) -> Iterator[Case]:
     if not field.required:
         yield from _null_cases(contract, field)
         return
-    yield _case(field, "null", "null", Change(field.base, {field.place: None}), _refusal(field))
-    yield _case(field, "missing", "left out", Change(field.base, {}, (field.place,)), _refusal(field))
+    yield _case(field, "null", "null", Change(field.base, {field.place: None}), _refusal(contract, field))
+    yield _case(field, "missing", "left out", Change(field.base, {}, (field.place,)), _refusal(contract, field))
 
 
 def _trial_case(contract: Contract, field: Field, trial: Trial) -> Case:
     change = Change(field.base, {field.place: trial.value})
     if trial.accepted and not (trial.is_conditional and not _is_valid(contract, change)):
         return _accepted(field, trial.kind, trial.says, change.but(put=field.beside), trial.reading)
-    return _case(field, trial.kind, trial.says, change, _refusal(field, trial.at), trial.reading)
+    return _case(field, trial.kind, trial.says, change, _refusal(contract, field, trial.at), trial.reading)
 
 
 def _null_cases(contract: Contract, field: Field) -> Iterator[Case]:
     """Whether null is taken is the contract's to say: conditions between fields may forbid it."""
     null = Change(field.base, {field.place: None, **field.beside})
     if not _is_valid(contract, null):
-        yield _case(field, "null", "null", null, _refusal(field))
+        yield _case(field, "null", "null", null, _refusal(contract, field))
         return
     yield _accepted(field, "null", "null", null)
     if not field.alone:
@@ -163,8 +163,8 @@ def _accepted(field: Field, kind: str, says: str, change: Change, reading: str |
     return _case(field, kind, says, change, expect, reading, field.needs_for(value))
 
 
-def _refusal(field: Field, at: str = "") -> Expectation:
-    return Expectation(kind=Kind.REFUSED, status=_UNPROCESSABLE, names=field.place + at)
+def _refusal(contract: Contract, field: Field, at: str = "") -> Expectation:
+    return Expectation(kind=Kind.REFUSED, status=contract.dialect.invalid, names=field.place + at)
 
 
 def _case(

@@ -77,6 +77,8 @@ def _within_type(contract: Contract, option: Schema, sample: Any) -> Iterator[Tr
             yield from _strings(option)
         case "array":
             yield from _arrays(contract, option, sample)
+        case "object" if "maxProperties" in option:
+            yield from _maps(contract, option)
 
 
 def _numbers(option: Schema) -> Iterator[Trial]:
@@ -133,6 +135,24 @@ def _arrays(contract: Contract, option: Schema, sample: Any) -> Iterator[Trial]:
         yield Trial("item-null", "an item that is null", [None], False, at="[0]")
     if items.get("minLength"):
         yield Trial("item-too-short", "an item without characters", [""], False, at="[0]")
+
+
+def _maps(contract: Contract, option: Schema) -> Iterator[Trial]:
+    """Of maps whose keys are the client's: how many entries there may be, and of what kind."""
+    entry, most = option["additionalProperties"], option["maxProperties"]
+    options = alternatives(contract, entry)
+    value = _SAMPLES[options[0]["type"] if options[0]["type"] != "number" else "float"]
+    yield Trial("no-entries", "an empty object", {}, True)
+    for kind, number, accepted in (("most-entries", most, True), ("too-many-entries", most + 1, False)):
+        yield Trial(kind, f"{number} entries", {str(key): value for key in range(number)}, accepted)
+    if "propertyNames" in option:
+        yield Trial("bad-key", "a key that is none", {"a": value}, False, at=".a")
+    inner = [trial for one in options for trial in _within_type(contract, one, None)]
+    for trial in (*inner, *_other_types({one["type"] for one in options})):
+        at = "" if trial.accepted else ".0"
+        says = f"an entry that is {trial.says}"
+        yield Trial(f"entry-{trial.kind}", says, {"0": trial.value}, trial.accepted, trial.reading, at=at)
+    yield Trial("entry-null", "an entry that is null", {"0": None}, False, at=".0")
 
 
 def _other_types(known: set[str]) -> Iterator[Trial]:

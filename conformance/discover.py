@@ -11,12 +11,13 @@ from conformance.capabilities import probes
 from conformance.case import CHAT, Call
 from conformance.client import Client, Exchange, Sent, Trouble
 from conformance.contract import listed, load_contract
+from conformance.dialects import Dialect, dialect_named
 from conformance.files import SuiteError
-from conformance.judge import BAD_REQUEST, UNPROCESSABLE
+from conformance.judge import BAD_REQUEST
 from conformance.oracle.seen import NotJson, Seen, parse_json
 from conformance.oracle.shapes import names_place, shortened
 from conformance.results import Capability
-from conformance.settings import Settings
+from conformance.settings import Settings, headers_of
 
 _HEADERS: Final = {"Content-Type": "application/json"}
 ANOTHER_SEED: Final = 1
@@ -54,6 +55,9 @@ async def discover(client: Client, settings: Settings) -> Discovery:
         elif probe["by"] == "limit":
             limit = getattr(settings.profile, probe["limit"])
             found[name] = Capability(name, limit is not None, f"limits.{probe['limit']} of the profile: {limit}")
+        elif probe["by"] == "key":
+            has_key = any(header.lower() == "authorization" for header in headers_of(settings))
+            found[name] = Capability(name, has_key, f"the run {'has' if has_key else 'has no'} header Authorization")
         elif probe["by"] == "models":
             found[name] = _adapters(name, adapter)
         else:
@@ -102,7 +106,7 @@ async def _probed(client: Client, settings: Settings, name: str, probe: Mapping[
     text = shortened(exchange.body.decode("utf-8", "replace"))
     told = f"{exchange.status}: {text}"
     if probe["by"] == "refusal":
-        if _is_lacking(exchange, probe):
+        if _is_lacking(exchange, probe, dialect_named(settings.profile.dialect)):
             return Capability(name, False, f"refused with {told}")
         is_odd = exchange.status is None or exchange.status >= BAD_REQUEST
         return Capability(name, True, f"no refusal that names the field, so it is asked: {told}" if is_odd else "taken")
@@ -118,12 +122,12 @@ async def _probed(client: Client, settings: Settings, name: str, probe: Mapping[
     return Capability(name, shows, f"{probe['says']}: {'yes' if shows else 'no'}")
 
 
-def _is_lacking(exchange: Exchange, probe: Mapping[str, Any]) -> bool:
+def _is_lacking(exchange: Exchange, probe: Mapping[str, Any], dialect: Dialect) -> bool:
     """A validation failure whose text names the field (C19)."""
-    if exchange.status != UNPROCESSABLE:
+    if exchange.status != dialect.invalid:
         return False
     try:
-        text = parse_json(exchange.body)["error"]
+        text = dialect.error_of(parse_json(exchange.body))["message"]
         return any(names_place(text, place) for place in listed(probe["field"]))
     except (NotJson, KeyError, TypeError):
         return False
@@ -140,9 +144,9 @@ def _shows(
 ) -> bool:
     """Whether the answer shows the capability. Answers out of shape show nothing: the cases judge them."""
     try:
-        seen = Seen(load_contract(), settings.profile, settings.model, asked, exchange)
+        seen = Seen(load_contract(settings.profile.dialect), settings.profile, settings.model, asked, exchange)
         if again is not None:
-            other = Seen(load_contract(), settings.profile, settings.model, asked, again)
+            other = Seen(load_contract(settings.profile.dialect), settings.profile, settings.model, asked, again)
             is_same = seen.sequences[0].told() == other.sequences[0].told()
             return is_same is (probe["by"] == "repetition")
         if "text" in probe:

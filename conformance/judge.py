@@ -5,17 +5,16 @@ from __future__ import annotations
 from typing import Final
 
 from conformance.case import Case, Expectation, Kind, Level
-from conformance.oracle import golden, http, named, stream, tokens, tools, whole
+from conformance.oracle import golden, http, named, openai, stream, tokens, tools, whole
 from conformance.oracle.registry import Finding, Scope, ask, ask_all
 from conformance.oracle.seen import Seen
 
-UNPROCESSABLE: Final = 422
 BAD_REQUEST: Final = 400
 BETWEEN: Final = ("same-answer", "same-usage", "ids-differ")
 """Asked of answers to one question in several forms."""
 APART: Final = "another-answer"
 """Asked of answers to questions that must be answered otherwise."""
-THEMES: Final = (golden, http, named, stream, tokens, tools, whole)
+THEMES: Final = (golden, http, named, openai, stream, tokens, tools, whole)
 """The modules that fill the registry."""
 
 
@@ -32,7 +31,8 @@ def judge(case: Case, seen: Seen) -> list[Finding]:
 def _findings(case: Case, seen: Seen) -> list[Finding]:
     expect = case.expect
     if expect.unless is not None and seen.exchange.status != expect.status:
-        expect = Expectation(kind=Kind.REFUSED, status=UNPROCESSABLE, names=expect.unless)
+        expect = Expectation(kind=Kind.REFUSED, status=seen.contract.dialect.invalid, names=expect.unless)
+        seen.is_excused = True
     seen.status, seen.names = expect.status, expect.names
     findings = ask_all(Scope.HTTP, seen)
     if seen.exchange.status is None or seen.exchange.trouble is not None:

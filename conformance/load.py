@@ -12,10 +12,13 @@ import jsonschema_rs
 from conformance.bodies import Change, change_of, expanded
 from conformance.case import CHAT, Call, Case, Check, Expectation, Kind, Level, marker
 from conformance.contract import listed
+from conformance.dialects import DIALECTS, VLLM, Dialect, dialect_named, spoken
 from conformance.files import CASES, SuiteError, read_yaml
 
 _TEXT: Final = {"type": "string", "minLength": 1}
 _TEXTS: Final = {"type": "array", "items": _TEXT}
+_DIALECTS: Final = {"type": "array", "minItems": 1, "items": {"enum": list(DIALECTS)}}
+_STATUS: Final = {"type": "integer", "minimum": 400, "maximum": 599}
 _CHANGE: Final[dict[str, Any]] = {
     "base": _TEXT,
     "set": {"type": "object"},
@@ -31,6 +34,7 @@ _SCHEMA: Final[dict[str, Any]] = {
     "required": ["theme", "cases"],
     "properties": {
         "theme": _TEXT,
+        "dialects": _DIALECTS,
         "cases": {
             "type": "array",
             "items": {
@@ -44,7 +48,7 @@ _SCHEMA: Final[dict[str, Any]] = {
                     "reading": {"type": ["string", "array"]},
                     "level": {"enum": ["MUST", "SHOULD"]},
                     "needs": _TEXTS,
-                    "dialects": _TEXTS,
+                    "dialects": _DIALECTS,
                     "reply": {"type": "object"},
                     "request": {
                         "type": "object",
@@ -58,6 +62,8 @@ _SCHEMA: Final[dict[str, Any]] = {
                             "base64": _TEXT,
                             "pad_to_limit": {"type": "boolean"},
                             "fill_prompt": {"type": "boolean"},
+                            "likely_token": {"type": "number"},
+                            "without": _TEXTS,
                         },
                     },
                     "expect": {
@@ -66,7 +72,7 @@ _SCHEMA: Final[dict[str, Any]] = {
                         "minProperties": 1,
                         "properties": {
                             "answer": {"const": True},
-                            "refused": {"type": "integer"},
+                            "refused": {"anyOf": [_STATUS, {"type": "object", "additionalProperties": _STATUS}]},
                             "failed": {"const": True},
                             "plane": {"type": "integer"},
                             "component": _TEXT,
@@ -85,26 +91,27 @@ _SCHEMA: Final[dict[str, Any]] = {
 _VALIDATOR: Final = jsonschema_rs.Draft202012Validator(_SCHEMA)
 
 
-def load_cases() -> Iterator[Case]:
+def load_cases(dialect: str) -> Iterator[Case]:
     """The cases of all files of ``cases/`` but the rules', which are pairs. Raises ``SuiteError``."""
     for path in sorted(CASES.glob("*.yaml")):
         if path.name != "rules.yaml":
-            yield from cases_of(path)
+            yield from cases_of(path, dialect)
 
 
-def cases_of(path: Path) -> Iterator[Case]:
-    """The cases of one file. Raises ``SuiteError``."""
+def cases_of(path: Path, dialect: str = VLLM) -> Iterator[Case]:
+    """The cases of one file that hold in ``dialect``: case or file may say in which. Raises ``SuiteError``."""
     document = read_yaml(path)
     for error in _VALIDATOR.iter_errors(document):
         raise SuiteError(f"{path}: {'.'.join(map(str, error.instance_path))}: {error.message}")
     for entry in document["cases"]:
         try:
-            yield _case(document["theme"], entry)
+            if dialect in entry.get("dialects", document.get("dialects", DIALECTS)):
+                yield _case(document["theme"], entry, dialect)
         except (KeyError, ValueError) as error:
             raise SuiteError(f"{path}: {entry['id']}: {error}") from error
 
 
-def _case(theme: str, entry: Mapping[str, Any]) -> Case:
+def _case(theme: str, entry: Mapping[str, Any], dialect: str) -> Case:
     request = entry.get("request", {})
     change = None
     if "path" not in request and not {"text", "base64"} & set(request):
@@ -120,9 +127,8 @@ def _case(theme: str, entry: Mapping[str, Any]) -> Case:
         readings=tuple(listed(entry.get("reading"))),
         level=Level(entry.get("level", "MUST")),
         needs=needs | {"scripted"} if "reply" in entry else needs,
-        dialects=frozenset(entry.get("dialects", ["vllm"])),
         call=_call(request, change),
-        expect=_expectation(entry["expect"], change),
+        expect=_expectation(entry["expect"], change, dialect_named(spoken(request.get("headers", {}), dialect))),
         reply=entry.get("reply"),
     )
 
@@ -143,12 +149,17 @@ def _call(request: Mapping[str, Any], change: Change | None) -> Call:
         raw=raw,
         pad_to_limit=request.get("pad_to_limit", False),
         fill_prompt=request.get("fill_prompt", False),
+        likely_token=request.get("likely_token"),
+        without=tuple(request.get("without", ())),
     )
 
 
-def _expectation(entry: Mapping[str, Any], change: Change | None) -> Expectation:
+def _expectation(entry: Mapping[str, Any], change: Change | None, answers: Dialect) -> Expectation:
+    """``answers``: the dialect of the answer."""
     (kind,) = [kind for kind in Kind if kind.value in entry]
     status = entry[kind.value]
+    if kind is Kind.REFUSED:
+        status = status[answers.name] if isinstance(status, dict) else answers.status(status)
     same_as, unlike = (
         tuple(
             (change or Change()).but(put=other.get("set"), drop=other.get("drop", ())) for other in entry.get(key, ())

@@ -10,13 +10,14 @@ from typing import Any, Final
 import jsonschema_rs
 
 from conformance.capabilities import capability_names
+from conformance.dialects import DIALECTS, VLLM
 from conformance.files import PROFILES, SuiteError, read_yaml
 
 _SCHEMA: Final[dict[str, Any]] = {
     "type": "object",
     "additionalProperties": False,
     "properties": {
-        "dialect": {"enum": ["vllm", "openai"]},
+        "dialect": {"enum": list(DIALECTS)},
         "capabilities": {"type": "object", "additionalProperties": {"type": "boolean"}},
         "headers": {"type": "object", "additionalProperties": {"type": "string"}},
         "adapter": {"type": "string", "minLength": 1},
@@ -27,6 +28,7 @@ _SCHEMA: Final[dict[str, Any]] = {
                 "max_body_bytes": {"type": "integer", "minimum": 1024},
                 "max_prompt_tokens": {"type": "integer", "minimum": 1, "maximum": 1 << 20},
                 "max_tokens": {"type": "integer", "minimum": 1},
+                "likely_token": {"type": "integer", "minimum": 0, "maximum": (1 << 32) - 1},
             },
         },
         "timeouts": {
@@ -50,7 +52,8 @@ _SCHEMA: Final[dict[str, Any]] = {
 class Profile:
     """What a profile file says; each part may be missing."""
 
-    dialect: str = "vllm"
+    dialect: str = VLLM
+    """Of the server; requests with a header of their own aside (D10)."""
     capabilities: Mapping[str, bool] = field(default_factory=dict)
     """Forced on or off; the others are found out."""
     headers: Mapping[str, str] = field(default_factory=dict)
@@ -64,6 +67,9 @@ class Profile:
     max_tokens: int | None = None
     """The most tokens that the server generates, whatever is asked for (MindIE: maxIterTimes): an answer that long is
     asked for. None: it is not tested."""
+    likely_token: int | None = None
+    """Id of a token of the model's answer to ``Name three colours.`` at temperature 0: it is ruled out, and asked for.
+    None: what ``logit_bias`` does is not tested."""
     request_s: float | None = None
     total_s: float | None = None
     rate: float | None = None
@@ -86,8 +92,6 @@ def load_profile(name: str) -> Profile:
         ]
     if faults:
         raise SuiteError(f"{path}: {'; '.join(faults)}")
-    if document.get("dialect") == "openai":
-        raise SuiteError(f"{path}: dialect: the cases are of the vllm dialect, none of them holds for openai")
     flat = {key: value for key, value in document.items() if key not in {"limits", "timeouts", "pacing"}}
     for group in ("limits", "timeouts", "pacing"):
         flat |= document.get(group, {})

@@ -9,6 +9,7 @@ from enum import IntEnum, StrEnum
 
 from conformance.case import Case, Level
 from conformance.client import Exchange
+from conformance.dialects import VLLM
 from conformance.oracle.registry import Finding
 
 
@@ -64,6 +65,8 @@ class Report:
 
     base_url: str
     model: str
+    dialect: str = VLLM
+    """Of the server."""
     started: str
     """ISO 8601, UTC."""
     duration_s: float

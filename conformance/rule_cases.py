@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from conformance.bodies import Change
-from conformance.case import Call, Case, Expectation, Kind, Level
-from conformance.contract import lines_of, load_contract, readings_of
-from conformance.files import CASES, read_yaml
+from conformance.case import CHAT, Call, Case, Expectation, Kind, Level
+from conformance.contract import Contract, lines_of, load_contract, readings_of
+from conformance.dialects import DIALECTS, VLLM
+from conformance.files import CASES, SuiteError, read_yaml
 
 _FILE: Final = CASES / "rules.yaml"
-_UNPROCESSABLE: Final = 422
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class RuleCase:
     """A place that a server may name to refuse ``keeps`` for another reason than the rule: it lacks a feature."""
 
 
-def load_rule_cases(model: str) -> list[RuleCase]:
+def load_rule_cases(model: str, dialect: str = VLLM) -> list[RuleCase]:
     """All pairs as complete bodies for the served model called ``model``."""
     return [
         RuleCase(
@@ -38,17 +38,17 @@ def load_rule_cases(model: str) -> list[RuleCase]:
             keeps=Change(put=pair["keeps"]).body(model),
             unless=pair.get("unless"),
         )
-        for pair in _pairs()
+        for pair in _pairs(load_contract(dialect))
     ]
 
 
-def rule_pair_cases() -> Iterator[Case]:
+def rule_pair_cases(dialect: str = VLLM) -> Iterator[Case]:
     """For each rule ``rules.<rule>.breaks`` and ``rules.<rule>.keeps``, and for some ``rules.<rule>.border``."""
-    rules = load_contract().document["paths"]["/v1/chat/completions"]["post"]["x-rules"]
-    known = {rule["id"]: rule for rule in rules}
-    for pair in _pairs():
+    contract = load_contract(dialect)
+    known = _rules(contract)
+    for pair in _pairs(contract):
         rule, needs = known[pair["rule"]], frozenset(pair.get("needs", ()))
-        refusal = Expectation(kind=Kind.REFUSED, status=_UNPROCESSABLE, names=pair["field"])
+        refusal = Expectation(kind=Kind.REFUSED, status=contract.dialect.invalid, names=pair["field"])
         yield _case(pair, rule, "breaks", pair["breaks"], refusal)
         yield _case(pair, rule, "keeps", pair["keeps"], _answer(pair), needs)
         if "border" in pair:
@@ -82,6 +82,15 @@ def _case(
     )
 
 
-def _pairs() -> list[dict[str, Any]]:
+def _pairs(contract: Contract) -> list[dict[str, Any]]:
+    """The pairs of the rules that the contract has. Raises ``SuiteError`` for a rule that no dialect has."""
     pairs: list[dict[str, Any]] = read_yaml(_FILE)["pairs"]
-    return pairs
+    known = {name for dialect in DIALECTS for name in _rules(load_contract(dialect))}
+    for pair in pairs:
+        if pair["rule"] not in known:
+            raise SuiteError(f"{_FILE}: there is no rule {pair['rule']}")
+    return [pair for pair in pairs if pair["rule"] in _rules(contract)]
+
+
+def _rules(contract: Contract) -> dict[str, dict[str, Any]]:
+    return {rule["id"]: rule for rule in contract.document["paths"][CHAT]["post"]["x-rules"]}

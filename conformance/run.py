@@ -11,16 +11,17 @@ from typing import Final
 from urllib.parse import quote
 
 from conformance.bodies import Body
-from conformance.case import CHAT, Call, Case
+from conformance.case import CHAT, Call, Case, Known
 from conformance.catalogue import select
 from conformance.client import Client, Exchange, Limits, Sent, Trouble, open_client
-from conformance.contract import Contract, load_contract
+from conformance.contract import load_contract
+from conformance.dialects import spoken
 from conformance.discover import Discovery, discover
 from conformance.judge import judge
 from conformance.oracle.seen import Seen
 from conformance.profile import Profile
 from conformance.results import CaseResult, Report, Result, judged
-from conformance.settings import DEFAULT_CONCURRENCY, REQUEST_TIMEOUT_S, TOTAL_TIMEOUT_S, Settings
+from conformance.settings import DEFAULT_CONCURRENCY, REQUEST_TIMEOUT_S, TOTAL_TIMEOUT_S, Settings, headers_of
 
 Progress = Callable[[CaseResult], None]
 NUM_COMPARISONS: Final = 3
@@ -33,7 +34,6 @@ class _Run:
 
     settings: Settings
     client: Client
-    contract: Contract
     found: Discovery
     model: str
     lost: str | None = None
@@ -50,7 +50,7 @@ async def run_suite(settings: Settings, progress: Progress = lambda _: None) -> 
     No answer of a server raises. Raises ``SuiteError`` for a selection that names nothing, and for a model that is not
     served.
     """
-    cases = select(settings.only)
+    cases = select(settings.only, settings.profile.dialect)
     started, start = datetime.now(UTC), time.monotonic()
     total_s = settings.total_timeout_s or settings.profile.total_s or TOTAL_TIMEOUT_S
     results: dict[str, CaseResult] = {}
@@ -60,14 +60,14 @@ async def run_suite(settings: Settings, progress: Progress = lambda _: None) -> 
         results[result.case.id] = result
         progress(result)
 
-    headers = {**settings.profile.headers, **settings.headers}
+    headers = headers_of(settings)
     try:
         async with (
             asyncio.timeout(total_s),
             open_client(settings.base_url, limits_of(settings), headers, verify=settings.verify) as client,
         ):
             found = await discover(client, settings)
-            run = _Run(settings, client, load_contract(), found, settings.model, found.lost)
+            run = _Run(settings, client, found, settings.model, found.lost)
             await _run_all(run, cases, take)
     except TimeoutError:
         pass  # what is not done is told below
@@ -77,6 +77,7 @@ async def run_suite(settings: Settings, progress: Progress = lambda _: None) -> 
     return Report(
         base_url=settings.base_url,
         model=settings.model,
+        dialect=settings.profile.dialect,
         started=started.isoformat(timespec="seconds"),
         duration_s=time.monotonic() - start,
         capabilities=found.capabilities,
@@ -128,8 +129,6 @@ async def _run_together(run: _Run, cases: list[Case], take: Progress) -> None:
 
 async def _run_case(run: _Run, case: Case) -> CaseResult:
     """One case; a fault of the suite itself becomes its result."""
-    if run.profile.dialect not in case.dialects:
-        return CaseResult(case, Result.UNSUPPORTED, f"it is no case of the {run.profile.dialect} dialect")
     if run.lost is not None:
         return CaseResult(case, Result.UNREACHABLE, run.lost)
     for name in sorted(case.needs):
@@ -157,7 +156,7 @@ async def _ask_once(run: _Run, case: Case) -> CaseResult:
     if seen.exchange.trouble is None and seen.exchange.status == case.expect.status:
         for changes, answers in ((case.expect.same_as, seen.others), (case.expect.unlike, seen.unlike)):
             for change in changes:
-                answers.append(await _see(run, Call(change=change)))
+                answers.append(await _see(run, Call(headers=case.call.headers, change=change)))
                 exchanges.append(answers[-1].exchange)
     gone = next((one for one in exchanges if one.trouble is Trouble.UNREACHABLE), None)
     if gone is not None:
@@ -167,9 +166,11 @@ async def _ask_once(run: _Run, case: Case) -> CaseResult:
 
 
 async def _see(run: _Run, call: Call) -> Seen:
-    body = call.json_body(run.model, run.found.adapter, run.profile.max_prompt_tokens)
+    known = Known(run.profile.max_prompt_tokens, run.profile.likely_token)
+    body = call.json_body(run.model, run.found.adapter, known)
     exchange = await _send(run, call, body)
-    return Seen(run.contract, run.profile, run.model, body, exchange)
+    contract = load_contract(spoken(call.headers, run.profile.dialect))
+    return Seen(contract, run.profile, run.model, body, exchange)
 
 
 async def _send(run: _Run, call: Call, body: Body | None) -> Exchange:
@@ -179,4 +180,4 @@ async def _send(run: _Run, call: Call, body: Body | None) -> Exchange:
         headers["Content-Type"] = "application/json"
     content = call.content(body, run.model, run.profile.max_body_bytes)
     path = call.path.replace("{model}", quote(run.model))
-    return await run.client.send(Sent(call.method, path, headers, content))
+    return await run.client.send(Sent(call.method, path, headers, content, call.without))

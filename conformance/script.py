@@ -8,6 +8,7 @@ import yaml
 
 from conformance.case import marker
 from conformance.catalogue import all_cases
+from conformance.dialects import DIALECTS
 from conformance.golden_cases import thinking_template
 
 DEFAULT_REPLY: Final[dict[str, Any]] = {
@@ -16,6 +17,8 @@ DEFAULT_REPLY: Final[dict[str, Any]] = {
     "logprobs": -0.5,
 }
 """To all other cases."""
+WORDS: Final[dict[str, Any]] = {"contains": marker("vocabulary"), "pieces": [f" w{number}" for number in range(1024)]}
+"""Never asked for. A model has more tokens than ``logit_bias`` takes entries, so a scripted one has, too."""
 ANSWERS: Final[list[dict[str, Any]]] = [
     {
         "contains": "What is the weather in Paris?",
@@ -40,7 +43,7 @@ _THINKING_REPLY: Final[dict[str, Any]] = {"default": True, "pieces": ["Easy", ".
 
 def script() -> list[dict[str, Any]]:
     """The replies, in the form of a script of mindserve's scripted engine."""
-    return [{"contains": marker("capability"), "pieces": ["scripted"]}, *_told(), *ANSWERS, DEFAULT_REPLY]
+    return [{"contains": marker("capability"), "pieces": ["scripted"]}, *_told(), WORDS, *ANSWERS, DEFAULT_REPLY]
 
 
 def thinking_script() -> dict[str, Any]:
@@ -57,4 +60,5 @@ def script_text(*, thinks: bool = False) -> str:
 
 def _told() -> list[dict[str, Any]]:
     """What cases want to hear."""
-    return [{"contains": marker(case.id), **case.reply} for case in all_cases() if case.reply is not None]
+    told = {case.id: case.reply for dialect in DIALECTS for case in all_cases(dialect) if case.reply is not None}
+    return [{"contains": marker(name), **reply} for name, reply in told.items()]

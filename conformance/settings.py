@@ -40,3 +40,8 @@ class Settings:
     max_events: int = MAX_EVENTS
     verify: bool = True
     """Whether the server's TLS certificate is checked."""
+
+
+def headers_of(settings: Settings) -> dict[str, str]:
+    """What is sent with every request; the settings' own win over the profile's."""
+    return {**settings.profile.headers, **settings.headers}

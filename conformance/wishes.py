@@ -26,6 +26,11 @@ class Wishes:
         return bool(self.get("use_beam_search", False))
 
     @property
+    def wants_usage(self) -> bool:
+        """Of a stream (D1)."""
+        return self.get("stream_options", {}).get("include_usage") is True
+
+    @property
     def num_choices(self) -> int:
         """R7."""
         n = self.get("n", 1)

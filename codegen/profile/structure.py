@@ -23,6 +23,7 @@ _BOUNDS = frozenset(
 )
 _TEXT = {"type": "string"}
 _TEXTS = {"anyOf": [_TEXT, {"type": "array", "items": _TEXT}]}
+_STATUS = {"type": "integer", "minimum": 400, "maximum": 599}
 _DIALECT = {"enum": list(DIALECTS)}
 _EVENT = {"type": "object", "required": ["name"], "additionalProperties": _TEXT, "properties": {"dialect": _DIALECT}}
 # What the keys hold at all; whether it makes sense is told by the profiles of rules and of provenance.
@@ -49,7 +50,7 @@ _SHAPES: dict[str, JsonObject] = {
             },
         },
     },
-    "x-statuses": {"type": "array", "items": {"type": "integer", "minimum": 400, "maximum": 599}},
+    "x-statuses": {"type": "array", "items": {"anyOf": [_STATUS, {"type": "array", "items": _STATUS, "minItems": 1}]}},
     "x-stream": {"type": "object", "properties": {"events": {"type": "array", "items": _EVENT}}},
     "x-unit": _TEXT,
 }

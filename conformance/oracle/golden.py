@@ -9,6 +9,7 @@ from itertools import zip_longest
 from typing import Any, Final
 
 from conformance.case import Level
+from conformance.dialects import VLLM
 from conformance.golden_cases import Transcript, transcripts
 from conformance.oracle.registry import Scope, invariant
 from conformance.oracle.seen import Seen, parse_json
@@ -21,8 +22,9 @@ _MODEL: Final = re.compile(rb'("created":\d+,"model":)"(?:[^"\\]|\\.)*"')
 
 
 @invariant(
-    "transcript", Scope.NAMED, "The bytes are those of the transcript, but for id, created and model", readings="S5 E11"
-)
+    "transcript", Scope.NAMED, "The bytes are those of the transcript, but for id, created and model",
+    readings="S5 E11", dialects=(VLLM,),
+)  # fmt: skip
 def transcript(seen: Seen, name: str) -> Iterator[str]:
     """id, created and model are the answer's own first ones, so that a change of them within a stream is found."""
     first = seen.chunks[0] if seen.exchange.is_stream else seen.body
@@ -50,8 +52,9 @@ def _difference(body: bytes, expected: bytes) -> str:
 
 
 @invariant(
-    "transcript-shape", Scope.NAMED, "Keys, their order and types are those of the transcript", level=Level.SHOULD
-)
+    "transcript-shape", Scope.NAMED, "Keys, their order and types are those of the transcript", level=Level.SHOULD,
+    dialects=(VLLM,),
+)  # fmt: skip
 def transcript_shape(seen: Seen, name: str) -> Iterator[str]:
     one = transcripts()[name]
     bodies = seen.chunks if seen.exchange.is_stream else [seen.body]

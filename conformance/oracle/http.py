@@ -7,6 +7,7 @@ from typing import Any
 
 from conformance.case import Level
 from conformance.client import Trouble
+from conformance.dialects import OPENAI
 from conformance.oracle.registry import Scope, invariant
 from conformance.oracle.seen import NotJson, Seen
 from conformance.oracle.shapes import names_field, names_place, schema_faults, shortened
@@ -48,7 +49,7 @@ def status(seen: Seen, _: Any) -> Iterator[str]:
     Scope.REFUSAL,
     "A refusal has the body of the dialect",
     readings="D2",
-    fields="ErrorBody.error ErrorBody.error_type",
+    fields="ErrorBody.error ErrorBody.error_type OpenAIErrorBody.error",
 )
 def error_schema(seen: Seen, _: Any) -> Iterator[str]:
     try:
@@ -56,7 +57,7 @@ def error_schema(seen: Seen, _: Any) -> Iterator[str]:
     except NotJson as error:
         yield f"the body is no JSON: {error}"
         return
-    yield from schema_faults(seen.contract, "ErrorBody", body)
+    yield from schema_faults(seen.contract, seen.contract.dialect.error_body, body)
 
 
 @invariant("error-content-type", Scope.REFUSAL, "A refusal is application/json")
@@ -68,14 +69,43 @@ def error_content_type(seen: Seen, _: Any) -> Iterator[str]:
     "error-type",
     Scope.REFUSAL,
     "The class of the error belongs to the status",
-    readings="D2 C13",
-    fields="ErrorBody.error_type",
+    readings="D2 D3 D6 D8 C13",
+    fields="ErrorBody.error_type OpenAIError.type",
     level=Level.SHOULD,
 )
 def error_type(seen: Seen, _: Any) -> Iterator[str]:
-    expected, told = seen.contract.error_types.get(seen.exchange.status or 0), seen.body["error_type"]
+    expected, told = seen.contract.error_types.get(seen.exchange.status or 0), seen.error["type"]
     if expected is not None and told != expected:
-        yield f"error_type is {told!r}; status {seen.exchange.status} has {expected!r}"
+        yield f"the class is {told!r}; status {seen.exchange.status} has {expected!r}"
+
+
+@invariant(
+    "error-param",
+    Scope.REFUSAL,
+    "param is the field at fault",
+    readings="D2 D3",
+    fields="OpenAIError.param",
+    level=Level.SHOULD,
+    dialects=(OPENAI,),
+)
+def error_param(seen: Seen, _: Any) -> Iterator[str]:
+    told = seen.error["param"]
+    if seen.names is not None and not seen.is_excused and (told is None or not names_place(told, seen.names)):
+        yield f"param is {told!r}, not {seen.names!r}"
+
+
+@invariant(
+    "error-no-code",
+    Scope.REFUSAL,
+    "A fault of a field needs no word for programs",
+    readings="D3",
+    fields="OpenAIError.code",
+    level=Level.SHOULD,
+    dialects=(OPENAI,),
+)
+def error_no_code(seen: Seen, _: Any) -> Iterator[str]:
+    if seen.status == seen.contract.dialect.invalid and seen.error["code"] not in (None, "context_length_exceeded"):
+        yield f"code is {seen.error['code']!r}"
 
 
 # The document does not say how errors are worded. It counts as a MUST all the same: a refusal that does not name the
@@ -85,11 +115,11 @@ def error_type(seen: Seen, _: Any) -> Iterator[str]:
     Scope.REFUSAL,
     "The text of a refusal names the field",
     readings="D2",
-    fields="ErrorBody.error",
+    fields="ErrorBody.error OpenAIError.message",
 )
 def refusal_names_field(seen: Seen, _: Any) -> Iterator[str]:
-    if seen.names is not None and not names_field(seen.body["error"], seen.names):
-        yield f"the text does not name {seen.names}: {shortened(seen.body['error'])}"
+    if seen.names is not None and not names_field(seen.error["message"], seen.names):
+        yield f"the text does not name {seen.names}: {shortened(seen.error['message'])}"
 
 
 @invariant(
@@ -97,15 +127,18 @@ def refusal_names_field(seen: Seen, _: Any) -> Iterator[str]:
     fields="ErrorBody.error", level=Level.SHOULD,
 )  # fmt: skip
 def refusal_names_place(seen: Seen, _: Any) -> Iterator[str]:
-    if seen.names is not None and not names_place(seen.body["error"], seen.names):
-        yield f"the text does not contain {seen.names}: {shortened(seen.body['error'])}"
+    if seen.names is not None and not names_place(seen.error["message"], seen.names):
+        yield f"the text does not contain {seen.names}: {shortened(seen.error['message'])}"
 
 
 @invariant(
-    "retry-after", Scope.REFUSAL, "503 says after how many seconds another attempt makes sense", readings="D6 C14"
+    "retry-after",
+    Scope.REFUSAL,
+    "Overload says after how many seconds another attempt makes sense",
+    readings="D6 C14",
 )
 def retry_after(seen: Seen, _: Any) -> Iterator[str]:
-    if seen.exchange.status == 503 and not seen.exchange.headers.get("retry-after", "").isdigit():
+    if seen.exchange.status in (429, 503) and not seen.exchange.headers.get("retry-after", "").isdigit():
         yield "there is no Retry-After in whole seconds"
 
 

@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from conformance.case import Level
+from conformance.dialects import DIALECTS
 from conformance.oracle.seen import Seen
 
 Predicate = Callable[[Seen, Any], Iterator[str]]
@@ -37,6 +38,8 @@ class Invariant:
     readings: tuple[str, ...]
     fields: tuple[str, ...]
     """Fields of answers that it speaks of, as ``Component.field``."""
+    dialects: tuple[str, ...]
+    """In which it holds."""
     predicate: Predicate
 
 
@@ -55,14 +58,21 @@ MAX_FAULTS: Final = 5
 
 
 def invariant(
-    name: str, scope: Scope, says: str, *, readings: str = "", fields: str = "", level: Level = Level.MUST
+    name: str,
+    scope: Scope,
+    says: str,
+    *,
+    readings: str = "",
+    fields: str = "",
+    level: Level = Level.MUST,
+    dialects: tuple[str, ...] = DIALECTS,
 ) -> Callable[[Predicate], Predicate]:
     """Register a predicate under ``name``. ``readings`` and ``fields`` are separated by blanks."""
 
     def register(predicate: Predicate) -> Predicate:
         assert name not in INVARIANTS, name
         INVARIANTS[name] = Invariant(
-            name, says, scope, level, tuple(readings.split()), tuple(fields.split()), predicate
+            name, says, scope, level, tuple(readings.split()), tuple(fields.split()), dialects, predicate
         )
         return predicate
 
@@ -88,5 +98,7 @@ def ask(name: str, seen: Seen, argument: Any = None) -> list[Finding]:
 
 
 def ask_all(scope: Scope, seen: Seen) -> list[Finding]:
-    """What the invariants of a scope find."""
-    return [finding for rule in INVARIANTS.values() if rule.scope is scope for finding in ask(rule.id, seen)]
+    """What the invariants of a scope find that hold in the dialect of the answer."""
+    spoken = seen.contract.dialect.name
+    rules = [rule for rule in INVARIANTS.values() if rule.scope is scope and spoken in rule.dialects]
+    return [finding for rule in rules for finding in ask(rule.id, seen)]

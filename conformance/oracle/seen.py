@@ -11,6 +11,7 @@ from typing import Any
 from conformance.bodies import Body
 from conformance.client import Exchange
 from conformance.contract import Contract
+from conformance.dialects import VLLM
 from conformance.profile import Profile
 from conformance.wishes import Wishes
 
@@ -69,6 +70,8 @@ class Seen(Wishes):
         """What invariants raised that could not make sense of the answer, see ``registry.ask``."""
         self.names: str | None = None
         """The place that a refusal must name."""
+        self.is_excused = False
+        """Whether it is refused for a reason of the server's own, told by a word that need not be a place."""
         self.status = 200
         """What was expected."""
         self.others: list[Seen] = []
@@ -109,6 +112,11 @@ class Seen(Wishes):
         return found
 
     @property
+    def error(self) -> dict[str, Any]:
+        """A refusal's ``message`` and ``type``; in the ``openai`` dialect ``param`` and ``code``, too."""
+        return self.contract.dialect.error_of(self.body)
+
+    @property
     def chunks(self) -> list[dict[str, Any]]:
         """Events that are chunks of the answer and not errors."""
         return [event for event in self.events if isinstance(event, dict) and "error" not in event]
@@ -126,10 +134,15 @@ class Seen(Wishes):
 
     @property
     def usages(self) -> list[dict[str, Any]]:
-        """Every usage that the answer has."""
+        """Every usage that the answer has; in a chunk null is none (D13)."""
         if self.exchange.is_stream:
-            return [chunk["usage"] for chunk in self.chunks if "usage" in chunk]
+            return [chunk["usage"] for chunk in self.chunks if chunk.get("usage") is not None]
         return [self.body["usage"]]
+
+    @property
+    def tells_usage(self) -> bool:
+        """Whether there must be a usage: streams of the ``openai`` dialect have one on request (D1)."""
+        return not self.exchange.is_stream or self.contract.dialect.name == VLLM or self.wants_usage
 
     def _whole(self) -> dict[int, Sequence]:
         told = {}
@@ -138,14 +151,15 @@ class Seen(Wishes):
             calls = [{"id": call["id"], **call["function"]} for call in message.get("tool_calls") or []]
             entries = (choice.get("logprobs") or {}).get("content", [])
             reasoning = message.get("reasoning_content", "")
-            told[choice["index"]] = Sequence(message["content"], reasoning, calls, choice["finish_reason"], entries)
+            text = message["content"] or ""  # null beside calls (D13)
+            told[choice["index"]] = Sequence(text, reasoning, calls, choice["finish_reason"], entries)
         return told
 
     def _streamed(self) -> dict[int, Sequence]:
         told: dict[int, Sequence] = {}
         texts: dict[int, list[str]] = {}
         thoughts: dict[int, list[str]] = {}
-        is_cumulative = any("full_text" in chunk for chunk in self.chunks)
+        is_cumulative = self.contract.dialect.name == VLLM and any("full_text" in chunk for chunk in self.chunks)
         for _, choice in self.choices_of_chunks():
             one, delta = told.setdefault(choice["index"], Sequence()), choice["delta"]
             texts.setdefault(choice["index"], []).append(delta.get("content") or "")

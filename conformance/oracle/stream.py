@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from conformance.case import Level
+from conformance.dialects import OPENAI, VLLM
 from conformance.oracle.registry import Scope, invariant
 from conformance.oracle.seen import Seen
 from conformance.oracle.shapes import (
@@ -116,7 +117,10 @@ def stream_model(seen: Seen, _: Any) -> Iterator[str]:
         yield f"model is {name!r}, asked for was {seen.get('model')!r}"
 
 
-@invariant("chunk-role", Scope.STREAM, "Every delta carries the role", readings="S6", fields="ChunkDelta.role")
+@invariant(
+    "chunk-role", Scope.STREAM, "Every delta carries the role", readings="S6", fields="ChunkDelta.role",
+    dialects=(VLLM,),
+)  # fmt: skip
 def chunk_role(seen: Seen, _: Any) -> Iterator[str]:
     for number, (_chunk, choice) in enumerate(seen.choices_of_chunks()):
         if choice["delta"].get("role") != "assistant":
@@ -124,11 +128,14 @@ def chunk_role(seen: Seen, _: Any) -> Iterator[str]:
 
 
 @invariant(
-    "chunk-one-choice", Scope.STREAM, "A chunk has one choice", readings="S6", fields="ChatCompletionChunk.choices"
-)
+    "chunk-one-choice", Scope.STREAM, "A chunk has one choice, unless it is there for the usage", readings="S6 D1",
+    fields="ChatCompletionChunk.choices",
+)  # fmt: skip
 def chunk_one_choice(seen: Seen, _: Any) -> Iterator[str]:
+    """Where usage belongs into a chunk of its own, ``usage-chunk`` looks at that one."""
+    has_its_own = seen.contract.dialect.name == OPENAI
     for number, chunk in enumerate(seen.chunks):
-        if len(chunk["choices"]) != 1:
+        if len(chunk["choices"]) != 1 and not (has_its_own and chunk.get("usage") is not None):
             yield f"event {number} has {len(chunk['choices'])} choices"
 
 
@@ -159,7 +166,7 @@ def one_finish(seen: Seen, _: Any) -> Iterator[str]:
 
 @invariant(
     "usage-with-finish", Scope.STREAM, "usage comes in the chunk that finishes a choice, and in no other",
-    readings="S6", fields="ChatCompletionChunk.usage",
+    readings="S6", fields="ChatCompletionChunk.usage", dialects=(VLLM,),
 )  # fmt: skip
 def usage_with_finish(seen: Seen, _: Any) -> Iterator[str]:
     for number, (chunk, choice) in enumerate(seen.choices_of_chunks()):
@@ -200,13 +207,14 @@ def no_empty_deltas(seen: Seen, _: Any) -> Iterator[str]:
     "beam-pseudo-stream", Scope.STREAM, "Beams are delivered each in one piece", readings="R8", level=Level.SHOULD
 )
 def beam_pseudo_stream(seen: Seen, _: Any) -> Iterator[str]:
-    if seen.has_beams and len(seen.chunks) > 2 * seen.num_choices:
-        yield f"{len(seen.chunks)} chunks for {seen.num_choices} sequences"
+    num_chunks = sum(bool(chunk["choices"]) for chunk in seen.chunks)
+    if seen.has_beams and num_chunks > 2 * seen.num_choices:
+        yield f"{num_chunks} chunks for {seen.num_choices} sequences"
 
 
 @invariant(
     "full-text", Scope.STREAM, "full_text comes with a finish, is the text so far, and content is then cumulative",
-    readings="S15 E13", fields="ChatCompletionChunk.full_text",
+    readings="S15 E13", fields="ChatCompletionChunk.full_text", dialects=(VLLM,),
 )  # fmt: skip
 def full_text(seen: Seen, _: Any) -> Iterator[str]:
     if not any("full_text" in chunk for chunk in seen.chunks):
@@ -239,6 +247,7 @@ def stream_headers(seen: Seen, _: Any) -> Iterator[str]:
     "No choice has more tokens than were asked for",
     readings="R23",
     fields="Usage.completion_tokens",
+    dialects=(VLLM,),
 )
 def stream_length(seen: Seen, _: Any) -> Iterator[str]:
     for usage in seen.usages:
@@ -256,13 +265,15 @@ def stream_length(seen: Seen, _: Any) -> Iterator[str]:
     readings="D9 S16",
 )
 def failure_last(seen: Seen, _: Any) -> Iterator[str]:
+    dialect = seen.contract.dialect
     failures = [event for event in seen.events if isinstance(event, dict) and "error" in event]
     if len(failures) != 1 or seen.events[-1] is not failures[0]:
         yield f"there are {len(failures)} error events, the last event is {shortened(str(seen.events[-1:]))}"
     for event in failures:
-        yield from schema_faults(seen.contract, "ErrorBody", event)
-        if event.get("error_type") != "Incomplete Generation":
-            yield f"error_type is {event.get('error_type')!r}, not 'Incomplete Generation'"
+        yield from schema_faults(seen.contract, dialect.error_body, event)
+        told = dialect.error_of(event)["type"]
+        if told != dialect.failure:
+            yield f"its class is {told!r}, not {dialect.failure!r}"
     if any(frame.is_done for frame in seen.exchange.frames):
         yield "there is [DONE] after a failure"
     for chunk in seen.chunks:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from conformance.case import Level
+from conformance.dialects import VLLM
 from conformance.oracle.registry import Scope, invariant
 from conformance.oracle.seen import Seen, Sequence
 
@@ -37,7 +38,7 @@ def usage_total(seen: Seen, _: Any) -> Iterator[str]:
 )
 def usage_prompt(seen: Seen, _: Any) -> Iterator[str]:
     numbers = {usage["prompt_tokens"] for usage in seen.usages}
-    if len(numbers) != 1 or min(numbers) < 1:
+    if seen.tells_usage and (len(numbers) != 1 or min(numbers) < 1):
         yield f"prompt_tokens is {sorted(numbers)}"
 
 
@@ -60,6 +61,7 @@ def usage_cached(seen: Seen, _: Any) -> Iterator[str]:
     "batch_size and queue_wait_time have an entry for each token of the longest sequence",
     readings="S3 E7",
     fields="Usage.batch_size Usage.queue_wait_time",
+    dialects=(VLLM,),
 )
 def usage_arrays(seen: Seen, _: Any) -> Iterator[str]:
     for usage in seen.usages:
@@ -81,7 +83,8 @@ def usage_reasoning(seen: Seen, _: Any) -> Iterator[str]:
         if num > usage["completion_tokens"]:
             yield f"reasoning_tokens is {num}, generated were {usage['completion_tokens']}"
     # a stream has one usage for each sequence, whose order is not told here
-    if any(one.reasoning for one in seen.sequences.values()) and not any(map(_num_reasoning, seen.usages)):
+    thinks = any(one.reasoning for one in seen.sequences.values())
+    if seen.tells_usage and thinks and not any(map(_num_reasoning, seen.usages)):
         yield "there is reasoning_content, but no usage counts it"
 
 
@@ -99,7 +102,7 @@ def _num_reasoning(usage: dict[str, Any]) -> int:
     level=Level.SHOULD,
 )
 def finish_length(seen: Seen, _: Any) -> Iterator[str]:
-    if seen.max_tokens is None:
+    if seen.max_tokens is None or not seen.tells_usage:
         return
     limit = min(seen.max_tokens, seen.profile.max_tokens or seen.max_tokens)
     if seen.num_choices == 1 and seen.sequences[0].finish == "length":
@@ -137,7 +140,7 @@ def logprobs_presence(seen: Seen, _: Any) -> Iterator[str]:
     fields="ChoiceLogprobs.content",
 )
 def logprobs_count(seen: Seen, _: Any) -> Iterator[str]:
-    if seen.num_top is None:
+    if seen.num_top is None or not seen.tells_usage:
         return
     entries = sum(len(one.entries) for one in seen.sequences.values())
     tokens = sum(usage["completion_tokens"] for usage in seen.usages)
@@ -170,11 +173,11 @@ def top_logprobs_order(seen: Seen, _: Any) -> Iterator[str]:
     "top-logprobs-taken",
     Scope.ANSWER,
     "Where the likeliest token is taken, it is the first candidate",
-    readings="C29 R6",
+    readings="C29 R6 D12",
     fields="TokenLogprob.top_logprobs",
 )
 def top_logprobs_taken(seen: Seen, _: Any) -> Iterator[str]:
-    is_greedy = seen.get("temperature") == 0 and not seen.has_beams
+    is_greedy = seen.get("temperature") == 0 and not seen.has_beams and not seen.get("logit_bias")
     if not is_greedy or any(seen.get(name, neutral) != neutral for name, neutral in _PENALTIES.items()):
         return
     for entry in _entries(seen):

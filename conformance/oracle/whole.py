@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from conformance.case import Level
+from conformance.dialects import VLLM
 from conformance.oracle.http import json_type_faults
 from conformance.oracle.registry import Scope, invariant
 from conformance.oracle.seen import NotJson, Seen
@@ -79,7 +80,7 @@ def body_indices(seen: Seen, _: Any) -> Iterator[str]:
 
 @invariant(
     "body-decode-times", Scope.WHOLE, "decode_time_arr has one entry less than the longest sequence has tokens",
-    readings="S4", fields="ChatCompletion.decode_time_arr",
+    readings="S4", fields="ChatCompletion.decode_time_arr", dialects=(VLLM,),
 )  # fmt: skip
 def body_decode_times(seen: Seen, _: Any) -> Iterator[str]:
     num_times, num_tokens = len(seen.body["decode_time_arr"]), len(seen.body["usage"]["batch_size"])
@@ -89,7 +90,7 @@ def body_decode_times(seen: Seen, _: Any) -> Iterator[str]:
 
 @invariant(
     "body-whole-milliseconds", Scope.WHOLE, "prefill_time and decode_time_arr are whole milliseconds", readings="C1",
-    fields="ChatCompletion.prefill_time ChatCompletion.decode_time_arr", level=Level.SHOULD,
+    fields="ChatCompletion.prefill_time ChatCompletion.decode_time_arr", level=Level.SHOULD, dialects=(VLLM,),
 )  # fmt: skip
 def body_whole_milliseconds(seen: Seen, _: Any) -> Iterator[str]:
     for value in (seen.body["prefill_time"], *seen.body["decode_time_arr"]):
@@ -99,7 +100,7 @@ def body_whole_milliseconds(seen: Seen, _: Any) -> Iterator[str]:
 
 @invariant(
     "body-completion-tokens", Scope.WHOLE, "completion_tokens counts the tokens of all sequences", readings="S3",
-    fields="Usage.completion_tokens Usage.batch_size",
+    fields="Usage.completion_tokens Usage.batch_size", dialects=(VLLM,),
 )  # fmt: skip
 def body_completion_tokens(seen: Seen, _: Any) -> Iterator[str]:
     usage, num = seen.body["usage"], len(seen.body["choices"])

@@ -51,7 +51,7 @@ def show(report: Report, console: Console) -> None:
 
 
 def _title(report: Report) -> str:
-    return escape(f"{report.model} at {redacted(report.base_url, report.secrets)}")
+    return escape(f"{report.model} at {redacted(report.base_url, report.secrets)}, dialect {report.dialect}")
 
 
 def _groups(report: Report) -> list[list[CaseResult]]:

@@ -22,6 +22,7 @@ def results_document(report: Report) -> dict[str, Any]:
     return {
         "server": redacted(report.base_url, report.secrets),
         "model": report.model,
+        "dialect": report.dialect,
         "started": report.started,
         "duration_s": round(report.duration_s, 3),
         "exit_code": int(report.exit_code),

@@ -32,7 +32,7 @@ def write_page(report: Report, path: Path) -> None:
 
 def page(report: Report) -> str:
     """The whole page as HTML. All that came from a server is escaped."""
-    contract = load_contract()
+    contract = load_contract(report.dialect)
     return _template().render(
         report=report,
         server=redacted(report.base_url, report.secrets),

@@ -1,7 +1,8 @@
 """Starts our own server as an operator would and runs the suite on it: ``make conformance``.
 
 ``python -m tests.conformance.certify [--out DIR]``: with the scripted engine, once more with ``fullTextEnabled``, as a
-model that thinks, and with the default model. Exits with the worst of the suite's statuses.
+model that thinks, and in the ``openai`` dialect behind an API key; then with the default model, whose answers in the
+``openai`` dialect are asked for where its arithmetic bears upon them. Exits with the worst of the suite's statuses.
 """
 
 from __future__ import annotations
@@ -27,12 +28,18 @@ ROOT: Final = Path(__file__).parents[2]
 MAX_CONTEXT: Final = 1 << 20
 MAX_TOKENS: Final = 512
 """maxIterTimes of an empty config.json."""
+LIKELY_TOKEN: Final = 33
+"""The token 1, with which the default model begins its list of colours."""
+COMPUTED_CASES: Final = ("openai.logit_bias.*", "openai.stream*", "openai.several-greedy", "openai.no-effect")
+"""Those of the ``openai`` dialect that the model's arithmetic bears upon."""
 FULL_TEXT_CASES: Final = ("golden.*", "stream.*", "whole.*")
 """Those that streams of cumulative text bear upon."""
 
 
-THINKING_CASES: Final = ("*.reasoning*", "golden.stream-reasoning")
-"""Those that need a chain of thought."""
+THINKING_CASES: Final = {"vllm": ("*.reasoning*", "golden.stream-reasoning"), "openai": ("*.reasoning*",)}
+"""Those that need a chain of thought, by dialect."""
+KEY: Final = "sk-conformance"
+"""Of the server in the ``openai`` dialect."""
 
 
 @dataclass(frozen=True)
@@ -47,38 +54,58 @@ class Setup:
     profile: str = "mindserve"
 
 
-def scripted_setup(folder: Path, *, full_text: bool = False, thinks: bool = False) -> Setup:
-    """The scripted engine, an adapter beside it. ``folder`` takes its files."""
+def scripted_setup(
+    folder: Path, *, full_text: bool = False, thinks: bool = False, dialect: str = "vllm", key: str | None = None
+) -> Setup:
+    """The scripted engine, an adapter beside it. ``folder`` takes its files; ``key``: what requests must give."""
     script = folder / "script.yaml"
     script.write_text(script_text(thinks=thinks), "utf-8")
     config = folder / "config.json"
-    config.write_text(json.dumps(_config(script, folder, full_text=full_text)), "utf-8")
-    name = "scripted" + ", full text" * full_text + ", thinking" * thinks
-    only = FULL_TEXT_CASES if full_text else THINKING_CASES if thinks else ()
+    config.write_text(json.dumps(_config(script, folder, full_text=full_text, dialect=dialect)), "utf-8")
+    name = "scripted" + ", full text" * full_text + ", thinking" * thinks + f", {dialect}" * (dialect != "vllm")
+    only = FULL_TEXT_CASES if full_text else THINKING_CASES[dialect] if thinks else ()
     serve = ["--config", str(config), "--engine", "scripted"]
+    if key is not None:
+        (folder / "keys").write_text(f"{key}\n", "utf-8")
+        (folder / "keys").chmod(0o600)
+        serve += ["--api-key-file", str(folder / "keys")]
     profile = folder / "profile.yaml"
-    profile.write_text(yaml.safe_dump(_profile()), "utf-8")
+    profile.write_text(yaml.safe_dump(_profile(dialect, key)), "utf-8")
     return Setup(name, serve, "scripted-model", only, str(profile))
 
 
-def _profile() -> dict[str, Any]:
+def _profile(dialect: str, key: str | None) -> dict[str, Any]:
     """The shipped one, with the longest prompt that this server takes and the most tokens that it generates."""
-    shipped: dict[str, Any] = yaml.safe_load((PROFILES / "mindserve.yaml").read_text("utf-8"))
-    return {**shipped, "limits": {**shipped["limits"], "max_prompt_tokens": MAX_CONTEXT - 1, "max_tokens": MAX_TOKENS}}
+    name = "mindserve" if dialect == "vllm" else f"mindserve-{dialect}"
+    shipped: dict[str, Any] = yaml.safe_load((PROFILES / f"{name}.yaml").read_text("utf-8"))
+    headers = {} if key is None else {"Authorization": f"Bearer {key}"}
+    limits = {**shipped["limits"], "max_prompt_tokens": MAX_CONTEXT - 1, "max_tokens": MAX_TOKENS}
+    return {**shipped, "headers": headers, "limits": limits}
 
 
-def _config(script: Path, folder: Path, *, full_text: bool) -> dict[str, Any]:
+def _config(script: Path, folder: Path, *, full_text: bool, dialect: str) -> dict[str, Any]:
     deploy = {
         "maxSeqLen": MAX_CONTEXT,
         "ModelConfig": [{"modelName": "scripted-model", "modelWeightPath": str(script)}],
         "LoraModules": [{"name": "tuned", "path": str(folder), "baseModelName": "scripted-model"}],
     }
-    return {"ServerConfig": {"fullTextEnabled": full_text}, "BackendConfig": {"ModelDeployConfig": deploy}}
+    server = {"fullTextEnabled": full_text, "openAiSupport": dialect}
+    return {"ServerConfig": server, "BackendConfig": {"ModelDeployConfig": deploy}}
 
 
 def default_setup(*only: str) -> Setup:
     """What ``make serve`` serves."""
     return Setup("default model", [], DEFAULT_MODEL.title, only)
+
+
+def default_openai_setup(folder: Path, *only: str) -> Setup:
+    """The same in the ``openai`` dialect."""
+    config, profile = folder / "config.json", folder / "profile.yaml"
+    config.write_text(json.dumps({"ServerConfig": {"openAiSupport": "openai"}}), "utf-8")
+    shipped: dict[str, Any] = yaml.safe_load((PROFILES / "mindserve-openai.yaml").read_text("utf-8"))
+    limits = {**shipped["limits"], "likely_token": LIKELY_TOKEN}
+    profile.write_text(yaml.safe_dump({**shipped, "limits": limits}), "utf-8")
+    return Setup("default model, openai", ["--config", str(config)], DEFAULT_MODEL.title, only, str(profile))
 
 
 @contextmanager
@@ -111,11 +138,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, default=Path(".conformance"), help="where the reports go")
     out: Path = parser.parse_args(arguments).out
     with tempfile.TemporaryDirectory() as folder:
-        plain, full, thinking = folders = [Path(folder, name) for name in ("plain", "full", "thinking")]
+        names = ("plain", "full", "thinking", "openai", "openai-thinking", "computed")
+        plain, full, thinking, openai, openai_thinking, computed = folders = [Path(folder, name) for name in names]
         for one in folders:
             one.mkdir()
-        setups = [scripted_setup(plain), scripted_setup(full, full_text=True), scripted_setup(thinking, thinks=True)]
-        setups.append(default_setup())
+        setups = [
+            scripted_setup(plain),
+            scripted_setup(full, full_text=True),
+            scripted_setup(thinking, thinks=True),
+            scripted_setup(openai, dialect="openai", key=KEY),
+            scripted_setup(openai_thinking, dialect="openai", thinks=True),
+            default_setup(),
+            default_openai_setup(computed, *COMPUTED_CASES),
+        ]
         statuses = []
         for setup in setups:
             print(f"== mindserve, {setup.name}", flush=True)

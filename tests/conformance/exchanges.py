@@ -134,21 +134,21 @@ def refusal_exchange(status: int, text: str = "top_k must be", error_type: str =
     return Exchange(SENT, status, JSON_HEADERS, json.dumps({"error": text, "error_type": error_type}).encode())
 
 
-def seen_of(asked: Body, exchange: Exchange) -> Seen:
-    return Seen(load_contract(), Profile(), MODEL, asked, exchange)
+def seen_of(asked: Body, exchange: Exchange, dialect: str = "vllm") -> Seen:
+    return Seen(load_contract(dialect), Profile(dialect=dialect), MODEL, asked, exchange)
 
 
 def findings(
     exchange: Exchange, put: dict[str, Any] | None = None, *, expect: Expectation | None = None, base: str = "plain",
-    others: list[Exchange] | None = None,
+    others: list[Exchange] | None = None, dialect: str = "vllm",
 ) -> list[Finding]:  # fmt: skip
     """What the oracle finds in an answer to a request of two tokens, or to another one."""
     change = Change(base, {"max_tokens": 2, **(put or {})})
     case = Case(
         id="test.case", theme="test", says="-", call=Call(change=change), expect=expect or Expectation(kind=Kind.ANSWER)
     )
-    seen = seen_of(change.body(MODEL), exchange)
-    seen.others = [seen_of(change.body(MODEL), other) for other in others or []]
+    seen = seen_of(change.body(MODEL), exchange, dialect)
+    seen.others = [seen_of(change.body(MODEL), other, dialect) for other in others or []]
     return judge(case, seen)
 
 

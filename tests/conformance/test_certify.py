@@ -9,7 +9,15 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from tests.conformance.certify import Setup, certify, default_setup, scripted_setup
+from tests.conformance.certify import (
+    COMPUTED_CASES,
+    KEY,
+    Setup,
+    certify,
+    default_openai_setup,
+    default_setup,
+    scripted_setup,
+)
 
 COMPUTED: Final = ("whole.*", "stream.*", "golden.stream-two-sequences.shape", "request.n.at-maximum", "plane.m*")
 """Cases that the model's arithmetic bears upon. ``make conformance`` asks it all of them."""
@@ -52,6 +60,30 @@ def test_a_model_that_thinks(tmp_path: Path) -> None:
     assert {name for name, one in document["capabilities"].items() if one["present"]} >= {"scripted", "reasoning"}
     assert counts.keys() == {"pass"}
     assert counts["pass"] > 10
+
+
+def test_the_openai_dialect_behind_a_key(tmp_path: Path) -> None:
+    setup = scripted_setup(tmp_path, dialect="openai", key=KEY)
+    document, counts = _certified(setup, tmp_path / "out")
+    assert document["dialect"] == "openai"
+    able = {name for name, one in document["capabilities"].items() if one["present"]}
+    assert able >= {"scripted", "several", "beam", "logprobs", "tools", "constrained", "api-key", "prompt-limit"}
+    assert counts["pass"] > 950
+    assert KEY not in (tmp_path / "out" / "report.html").read_text("utf-8")
+
+
+def test_a_model_that_thinks_in_the_openai_dialect(tmp_path: Path) -> None:
+    document, counts = _certified(scripted_setup(tmp_path, dialect="openai", thinks=True), tmp_path / "out")
+    assert "openai.stream.usage.reasoning" in {case["id"] for case in document["cases"]}
+    assert counts.keys() == {"pass"}
+
+
+@pytest.mark.usefixtures("default_model")
+def test_the_default_model_in_the_openai_dialect(tmp_path: Path) -> None:
+    document, _ = _certified(default_openai_setup(tmp_path, *COMPUTED_CASES), tmp_path / "out")
+    results = {case["id"]: case["result"] for case in document["cases"]}
+    for name in ("logit_bias.rules-out", "logit_bias.asks-for", "stream.usage", "no-effect", "several-greedy"):
+        assert results[f"openai.{name}"] == "pass"
 
 
 @pytest.mark.usefixtures("default_model")

@@ -15,6 +15,7 @@ from conformance.catalogue import all_cases
 from conformance.cli import main
 from conformance.contract import load_contract
 from conformance.coverage import Coverage, coverage
+from conformance.dialects import DIALECTS
 from conformance.script import ANSWERS
 from tests.serving import MODEL, running, scripted_model
 
@@ -24,14 +25,16 @@ RUN = ["run", "--model", "m", "--base-url"]
 
 def test_nothing_is_without_a_case(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["coverage"]) == 0
-    assert "126 lines" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "vllm: 126 lines" in said
+    assert "openai: 0 lines" in said
 
 
 def test_gaps_of_coverage_are_told_and_fail(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fewer = tuple(case for case in all_cases() if 593 not in case.lines and not case.id.startswith("rules.seed-range"))
-    monkeypatch.setattr(cli, "all_cases", lambda: fewer)
+    monkeypatch.setattr(cli, "all_cases", lambda dialect: fewer)
     assert main(["coverage", "--all"]) == 1
     said = capsys.readouterr().out
     assert "line 593 of the document has no case" in said
@@ -47,10 +50,17 @@ def test_fields_and_invariants_without_a_case_are_gaps() -> None:
     assert "the invariant transcript is asked by no case" in _without("golden").gaps
 
 
+def test_readings_of_the_other_dialect_without_a_case_are_gaps() -> None:
+    cases = [case for case in all_cases("openai") if "D11" not in case.readings]
+    assert coverage(load_contract("openai"), cases).gaps == ["the reading D11 has neither a case nor an invariant"]
+
+
 def test_list_shows_written_and_derived_cases(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["list"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == len(all_cases())
+    assert main(["list", "--dialect", "openai"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == len(all_cases("openai"))
     derived = next(line for line in lines if line.startswith("request.top_k.at-maximum "))
     assert "MUST" in derived
     assert " 49 " in derived
@@ -60,8 +70,8 @@ def test_list_shows_written_and_derived_cases(capsys: pytest.CaptureFixture[str]
 def test_the_script_is_yaml_with_a_reply_for_each_case(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["script"]) == 0
     replies = yaml.safe_load(capsys.readouterr().out)
-    scripted = [case for case in all_cases() if case.reply is not None]
-    assert len(replies) == len(scripted) + len(ANSWERS) + 2
+    scripted = {case.id for name in DIALECTS for case in all_cases(name) if case.reply is not None}
+    assert len(replies) == len(scripted) + len(ANSWERS) + 3
     assert replies[-1]["default"] is True
 
 

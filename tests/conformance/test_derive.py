@@ -10,32 +10,41 @@ import pytest
 
 from conformance.case import Case, Kind
 from conformance.catalogue import all_cases
-from conformance.contract import lines_of, load_contract
+from conformance.contract import Contract, lines_of, load_contract
 from conformance.derive import derived_cases, request_fields
 from conformance.derive_values import trials
+from conformance.dialects import DIALECTS
 from conformance.files import PACKAGE, read_yaml
 
 CONTRACT = load_contract()
 CASES = list(derived_cases())
 FIELDS = list(request_fields(CONTRACT))
+OPENAI = load_contract("openai")
+OPENAI_CASES = list(derived_cases("openai"))
+OPENAI_FIELDS = list(request_fields(OPENAI))
 HEAVY = 1 << 20
 
 
 @pytest.fixture(scope="module")
 def kinds() -> dict[str, set[str]]:
     """Field -> what is tried of it."""
+    return _kinds_of(CASES)
+
+
+def _kinds_of(cases: list[Case]) -> dict[str, set[str]]:
     found: dict[str, set[str]] = defaultdict(set)
-    for case in CASES:
+    for case in cases:
         name, _, kind = case.id.removeprefix("request.").rpartition(".")
         found[name].add(kind)
     return found
 
 
-def test_the_schema_agrees_with_every_verdict() -> None:
+@pytest.mark.parametrize(("contract", "cases"), [(CONTRACT, CASES), (OPENAI, OPENAI_CASES)], ids=["vllm", "openai"])
+def test_the_schema_agrees_with_every_verdict(contract: Contract, cases: list[Case]) -> None:
     """seed beyond 64 bits, the list of stop strings and the like included: a bound is the contract's or it is wrong."""
-    validator = CONTRACT.validator("ChatCompletionRequest")
+    validator = contract.validator("ChatCompletionRequest")
     wrong = []
-    for case in CASES:
+    for case in cases:
         assert case.call.change is not None
         accepted = case.expect.kind is Kind.ANSWER
         if validator.is_valid(case.call.change.body("m")) is not accepted:
@@ -45,13 +54,40 @@ def test_the_schema_agrees_with_every_verdict() -> None:
 
 def test_every_component_of_requests_has_a_context() -> None:
     contexts = read_yaml(PACKAGE / "contexts.yaml")
-    components = set(CONTRACT.reachable("ChatCompletionRequest")) - {"ContentPart"}  # a choice of the others
+    components = {
+        name
+        for contract in (CONTRACT, OPENAI)
+        for name in contract.reachable("ChatCompletionRequest")
+        if "properties" in contract.schemas[name]  # the others are choices of these, or maps that are tried as they are
+    }
     assert set(contexts["components"]) == components
-    assert set(contexts["fields"]) <= {field.place for field in FIELDS}
+    assert set(contexts["fields"]) <= {field.place for field in (*FIELDS, *OPENAI_FIELDS)}
 
 
 def test_every_request_field_is_tried(kinds: dict[str, set[str]]) -> None:
     assert {field.name for field in FIELDS} == set(kinds)
+    theirs = {field.name for field in OPENAI_FIELDS}
+    assert theirs == set(_kinds_of(OPENAI_CASES))
+    assert theirs - set(kinds) == {"logit_bias", "parallel_tool_calls", "user", "metadata", "store"}
+
+
+def test_maps_are_tried_at_their_bounds() -> None:
+    values = {
+        field: {one.kind: one.value for one in trials(OPENAI, OPENAI.field(f"ChatCompletionRequest.{field}"), None)}
+        for field in ("logit_bias", "metadata")
+    }
+    bias, notes = values["logit_bias"], values["metadata"]
+    assert [len(bias[kind]) for kind in ("no-entries", "most-entries", "too-many-entries")] == [0, 1024, 1025]
+    assert [len(notes[kind]) for kind in ("no-entries", "most-entries", "too-many-entries")] == [0, 16, 17]
+    assert [bias[f"entry-{kind}"]["0"] for kind in ("at-minimum", "at-maximum")] == [-100, 100]
+    assert bias["entry-above-maximum"]["0"] == math.nextafter(100, 101)
+    assert [notes[f"entry-{kind}"]["0"]["times"] for kind in ("longest", "too-long")] == [512, 513]
+    assert "bad-key" in bias.keys() - notes.keys()
+
+
+def test_refusals_have_the_status_of_their_dialect() -> None:
+    for cases, status in ((CASES, 422), (OPENAI_CASES, 400)):
+        assert {case.expect.status for case in cases if case.expect.kind is Kind.REFUSED} == {status}
 
 
 def test_every_line_of_the_request_table_has_a_derived_case() -> None:
@@ -153,7 +189,10 @@ def test_refusals_name_the_place() -> None:
 def test_what_only_readings_say_is_no_must() -> None:
     """And the reading is named first."""
     assert all(
-        case.level == "SHOULD" and (case.readings or case.theme == "plane") for case in all_cases() if not case.lines
+        case.level == "SHOULD" and (case.readings or case.theme == "plane")
+        for dialect in DIALECTS
+        for case in all_cases(dialect)
+        if not case.lines
     )
     for name, reading in {
         "stop_token_ids.too-many": "C24",

@@ -25,7 +25,7 @@ from mindserve.chat.tokenizer import load_tokenizer
 from mindserve_engine.native.process import NativeEngine
 from mindserve_engine.options import EngineOptions
 from tests import tiny_models
-from tests.conformance.mutants import bodies, defaults, features, lacking, refusals, streams, validation
+from tests.conformance.mutants import bodies, defaults, features, lacking, openai, refusals, streams, validation
 from tests.conformance.mutants.faults import Mutant, refusal
 from tests.conformance.mutants.place import MAX_REQUEST_BYTES, MAX_TOKENS, Place, place_before
 from tests.conformance.mutants.proxy import CHAT, Answer, Fault, Forward, Question, no_fault
@@ -35,7 +35,8 @@ MUTANTS: Final = (
     *streams.MUTANTS, *bodies.MUTANTS, *validation.MUTANTS, *refusals.MUTANTS, *features.MUTANTS, *lacking.MUTANTS,
     *defaults.SCRIPTED,
 )  # fmt: skip
-ALL: Final = (*MUTANTS, *defaults.COMPUTED)
+ALL: Final = (*MUTANTS, *defaults.COMPUTED, *openai.MUTANTS, *openai.COMPUTED)
+"""Those of the other dialect have a module of their own."""
 NEEDED: Final = frozenset(
     {
         "several",
@@ -102,15 +103,15 @@ async def test_an_engine_that_computes_passes_without_a_fault(computing: Place, 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=[mutant.name for mutant in MUTANTS])
 async def test_the_fault_is_found(place: Place, mutant: Mutant) -> None:
-    _check(mutant, await place.result_of(mutant))
+    check(mutant, await place.result_of(mutant))
 
 
 @pytest.mark.parametrize("mutant", defaults.COMPUTED, ids=[mutant.name for mutant in defaults.COMPUTED])
 async def test_the_fault_of_an_engine_that_computes_is_found(computing: Place, mutant: Mutant) -> None:
-    _check(mutant, await computing.result_of(mutant))
+    check(mutant, await computing.result_of(mutant))
 
 
-def _check(mutant: Mutant, found: CaseResult) -> None:
+def check(mutant: Mutant, found: CaseResult) -> None:
     assert mutant.invariant in found.invariants, (found.result, found.message)
     is_must = found.case.level is Level.MUST and INVARIANTS[mutant.invariant].level is Level.MUST
     assert found.result is Result.FAIL if is_must else found.result in (Result.FAIL, Result.WARN), found.message

@@ -12,7 +12,7 @@ from conformance.profile import Profile
 from conformance.results import CaseResult, Report
 from conformance.run import run_suite
 from conformance.settings import Settings
-from mindserve.config.settings import ServeSettings
+from mindserve.config.settings import Dialect, ServeSettings
 from tests.conformance.mutants.faults import Mutant
 from tests.conformance.mutants.proxy import Fault, Proxy
 from tests.serving import MODEL, Live, Model, running
@@ -31,6 +31,9 @@ class Place:
     proxy: Proxy
     can: frozenset[str]
     """What the good server can do, and the cases need."""
+    dialect: Dialect = Dialect.VLLM
+    likely_token: int | None = None
+    """See ``Profile``."""
 
     async def run(self, fault: Fault, profile: Profile, only: frozenset[str] | None = None, **bounds: Any) -> Report:
         settings = Settings(base_url=self.live.url, model=MODEL, only=only, profile=profile, **bounds)
@@ -41,6 +44,8 @@ class Place:
         """What the server can do is not found out: a fault may hide it."""
         able = (self.can | mutant.features) - mutant.lacks
         profile = Profile(
+            dialect=self.dialect,
+            likely_token=self.likely_token,
             max_body_bytes=MAX_REQUEST_BYTES,
             max_prompt_tokens=MAX_PROMPT_TOKENS,
             max_tokens=MAX_TOKENS,
@@ -51,7 +56,9 @@ class Place:
 
 
 @asynccontextmanager
-async def place_before(model: Model, can: frozenset[str]) -> AsyncIterator[Place]:
+async def place_before(
+    model: Model, can: frozenset[str], dialect: Dialect = Dialect.VLLM, likely_token: int | None = None
+) -> AsyncIterator[Place]:
     """Serves ``model`` with a proxy in front of it."""
     proxies: list[Proxy] = []
 
@@ -59,6 +66,8 @@ async def place_before(model: Model, can: frozenset[str]) -> AsyncIterator[Place
         proxies.append(Proxy(app))
         return proxies[0]
 
-    settings = ServeSettings(model_name=MODEL, max_request_bytes=MAX_REQUEST_BYTES, max_iter_times=MAX_TOKENS)
+    settings = ServeSettings(
+        model_name=MODEL, dialect=dialect, max_request_bytes=MAX_REQUEST_BYTES, max_iter_times=MAX_TOKENS
+    )
     async with running(model, settings, around=around) as live:
-        yield Place(live, proxies[0], can)
+        yield Place(live, proxies[0], can, dialect, likely_token)
