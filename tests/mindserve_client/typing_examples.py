@@ -70,4 +70,4 @@ def refused() -> None:
     client.chat.completions.create(model="m", messages=MESSAGES, tool_choice="maybe")  # type: ignore[call-overload]
     Client("http://h", dialect="other")  # type: ignore[call-overload]
     models.ChatMessage(content="a")  # type: ignore[call-arg]
-    client.chat.completions.create(model="m", messages=MESSAGES).prefil_time  # type: ignore[attr-defined]
+    print(client.chat.completions.create(model="m", messages=MESSAGES).prefil_time)  # type: ignore[attr-defined]

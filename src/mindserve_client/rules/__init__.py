@@ -1,7 +1,4 @@
-"""The contract's x-rules, checked before a request is sent: one predicate per rule, texts and bounds generated.
-
-``LEFT_TO_SERVER`` are those that a server's settings widen or narrow: only it can say.
-"""
+"""The contract's x-rules, checked before a request is sent: one predicate per rule, texts and bounds generated."""
 
 from __future__ import annotations
 
@@ -15,12 +12,14 @@ from mindserve_client.rules import messages, output, tools
 from mindserve_client.rules.breach import Body, Breach, Predicate
 from mindserve_client.shown import shown
 
-LEFT_TO_SERVER: Final = MappingProxyType(
+UNCHECKED: Final = MappingProxyType(
     {
         "messages-text-length": "the setting maxMessagesLength is the bound",
         "content-required": "the setting allowEmptyContent lifts it",
+        "seed-range": "the model of the request has the bound",
     }
 )
+"""Rules without a predicate, and why."""
 PREDICATES: Final = MappingProxyType[str, Predicate](
     {
         "tool-call-id-required": messages.tool_call_id_required,
@@ -28,7 +27,6 @@ PREDICATES: Final = MappingProxyType[str, Predicate](
         "tool-call-arguments-json": messages.tool_call_arguments_json,
         "media-parts-limit": messages.media_parts_limit,
         "top-k-zero": output.top_k_zero,
-        "seed-range": output.seed_range,
         "stop-total-length": output.stop_total_length,
         "stop-token-ids-null": output.stop_token_ids_null,
         "beam-excludes-stop": output.beam_excludes_stop,

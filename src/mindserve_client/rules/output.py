@@ -15,10 +15,6 @@ def top_k_zero(body: Body, rule: Rule) -> Breach | None:
     return Breach(value=0) if body.get("top_k") == 0 else None
 
 
-def seed_range(body: Body, rule: Rule) -> Breach | None:
-    return exceeds(body.get("seed") or 0, rule)
-
-
 def stop_total_length(body: Body, rule: Rule) -> Breach | None:
     stop = body.get("stop")
     return exceeds(sum(map(len, stop)), rule) if isinstance(stop, list) else None
