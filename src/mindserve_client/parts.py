@@ -9,7 +9,7 @@ path on the server's side); ``bytes`` need their format.
 from __future__ import annotations
 
 import base64
-import mimetypes
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, Literal, TypeAlias, get_args
 
@@ -27,12 +27,10 @@ ContentPart: TypeAlias = TextPart | ImageUrlPart | VideoUrlPart | AudioUrlPart |
 Source: TypeAlias = str | bytes | Path
 AudioFormat: TypeAlias = Literal["mp3", "wav", "flac"]
 
-_MEDIA_TYPES: Final = {
-    "jpg": "image/jpeg", "jpeg": "image/jpeg", "png": "image/png",
-    "mp4": "video/mp4", "avi": "video/x-msvideo", "wmv": "video/x-ms-wmv",
-    "mp3": "audio/mpeg", "wav": "audio/wav", "flac": "audio/flac",
-}  # fmt: skip
-"""By format; where systems disagree, what servers know."""
+_IMAGES: Final = {"jpg": "image/jpeg", "jpeg": "image/jpeg", "png": "image/png"}
+_VIDEOS: Final = {"mp4": "video/mp4", "avi": "video/x-msvideo", "wmv": "video/x-ms-wmv"}
+_RECORDINGS: Final = {"mp3": "audio/mpeg", "wav": "audio/wav", "flac": "audio/flac"}
+"""Format -> media type. Other ones travel in a ``data:`` URL of the caller's own."""
 
 
 def text(value: str) -> ContentPart:
@@ -42,17 +40,17 @@ def text(value: str) -> ContentPart:
 
 def image(source: Source, *, format: str | None = None) -> ContentPart:  # noqa: A002 - the field's own name
     """An image; ``format`` ("png", "jpg") of bytes, and of files whose name does not tell."""
-    return ImageUrlPart(type="image_url", image_url=MediaUrl(url=_url(source, format)))
+    return ImageUrlPart(type="image_url", image_url=MediaUrl(url=_url(source, format, _IMAGES)))
 
 
 def video(source: Source, *, format: str | None = None) -> ContentPart:  # noqa: A002
     """A video; ``format`` as with ``image`` ("mp4", "avi", "wmv")."""
-    return VideoUrlPart(type="video_url", video_url=MediaUrl(url=_url(source, format)))
+    return VideoUrlPart(type="video_url", video_url=MediaUrl(url=_url(source, format, _VIDEOS)))
 
 
 def audio(source: Source, *, format: str | None = None) -> ContentPart:  # noqa: A002
     """A recording by its address; ``format`` as with ``image`` ("mp3", "wav", "flac")."""
-    return AudioUrlPart(type="audio_url", audio_url=MediaUrl(url=_url(source, format)))
+    return AudioUrlPart(type="audio_url", audio_url=MediaUrl(url=_url(source, format, _RECORDINGS)))
 
 
 def input_audio(source: bytes | Path, *, format: AudioFormat | None = None) -> ContentPart:  # noqa: A002
@@ -66,13 +64,13 @@ def input_audio(source: bytes | Path, *, format: AudioFormat | None = None) -> C
     return InputAudioPart(type="input_audio", input_audio=InputAudio(data=encoded, format=known))
 
 
-def _url(source: Source, name: str | None) -> str:
+def _url(source: Source, name: str | None, media_types: Mapping[str, str]) -> str:
     if isinstance(source, str):
         return source
     if isinstance(source, Path):
         name = name or source.suffix.removeprefix(".")
         source = source.read_bytes()
-    media_type = _MEDIA_TYPES.get((name or "").lower()) or mimetypes.guess_type(f"x.{name}")[0]
-    if name is None or media_type is None:
-        raise ValueError(f"format must say what the bytes are, such as 'png' or 'mp4'; got {name!r}")
+    media_type = media_types.get((name or "").lower())
+    if media_type is None:
+        raise ValueError(f"format must be one of {', '.join(media_types)}, got {name!r}")
     return f"data:{media_type};base64,{base64.b64encode(source).decode('ascii')}"
