@@ -108,6 +108,8 @@ def test_a_bound_of_a_field(tree: Path) -> None:
     assert "20" in before["verdicts"][1]
     assert "21" in after["verdicts"][2]
     assert (before["published"], after["published"]) == (20, 21)
+    sdk = (tree / CLIENT / "models.py").read_text("utf-8")
+    assert "top_logprobs: Annotated[StrictInt | None, Field(ge=0, le=21)]" in sdk
     row = next(
         line for line in (tree / REFERENCE).read_text("utf-8").splitlines() if "`top_logprobs` | integer" in line
     )
