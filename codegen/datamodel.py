@@ -35,6 +35,17 @@ MSGSPEC_FROM_OPENAPI = (
     "--keyword-only",
     "--use-msgspec-tagged-unions",
 )
+PYDANTIC_FROM_OPENAPI = (
+    *_COMMON,
+    "--input-file-type=openapi",
+    "--output-model-type=pydantic_v2.BaseModel",
+    "--base-class=mindserve_client.base.ContractModel",
+    "--no-allow-population-by-field-name",
+    "--strict-types",
+    *("str", "int", "float", "bool"),
+    "--use-annotated",
+    "--use-field-description",
+)
 PYDANTIC_FROM_JSON_SCHEMA = (
     *_COMMON,
     "--input-file-type=jsonschema",

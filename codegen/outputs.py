@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from codegen import (
+    client_models,
+    client_params,
     config_models,
     config_reference,
     constants,
@@ -28,19 +30,24 @@ SPEC = Path("spec/openapi.yaml")
 REFERENCES = {"vllm": Path("spec/docs/reference.md"), "openai": Path("spec/docs/reference-openai.md")}
 """By dialect."""
 API = Path("src/mindserve/api/_generated")
+CLIENT = Path("src/mindserve_client/_generated")
 CONFIG_SCHEMA = Path("spec/config.schema.yaml")
 CONFIG_REFERENCE = Path("spec/docs/config.md")
 CONFIG_MODELS = Path("src/mindserve/config/_generated.py")
 _DIFF_LINES = 12
 _MODELS = "mindserve.api._generated.models"
+_CLIENT_MODELS = "mindserve_client._generated.models"
 _OF_BOTH = {
     "rules.py": rules,
     "operations.py": operations,
     "defaults.py": defaults,
     "constants.py": constants,
 }
+_OF_THE_CLIENT = ("rules.py", "operations.py")
+"""Those of `_OF_BOTH` that the SDK has too."""
 _SERVED = ("openapi.yaml", *(f"openapi.{dialect}.json" for dialect in DIALECTS))
 _PACKAGE_DOCSTRING = '"""The contract as code: msgspec and the standard library only."""\n'
+_CLIENT_DOCSTRING = '"""The contract as code for the SDK: pydantic and the standard library only."""\n'
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,11 +90,23 @@ def _from_openapi(document: Document) -> dict[Path, str]:
     first, second = views.values()
     made[API / "models.py"] = f"{comment}\n{models.generate(first)}"
     made[API / "openai_models.py"] = f"{comment}\n{differing_models.generate(first, second, first_module=_MODELS)}"
+    made |= _of_the_client(first, second, comment)
+    made |= {CLIENT / name: made[API / name] for name in _OF_THE_CLIENT}
     made |= _served_copies(document, views)
     for dialect, data in views.items():
         text = reference.generate(data, dialect=dialect)
         made[REFERENCES[dialect]] = f"{as_markdown(lines)}\n{text}"
     return made
+
+
+def _of_the_client(first: JsonObject, second: JsonObject, comment: str) -> dict[Path, str]:
+    differing = client_models.generate_differing(first, second, first_module=_CLIENT_MODELS)
+    return {
+        CLIENT / "__init__.py": f"{comment}{_CLIENT_DOCSTRING}",
+        CLIENT / "models.py": f"{comment}\n{client_models.generate(first)}",
+        CLIENT / "openai_models.py": f"{comment}\n{differing}",
+        CLIENT / "params.py": f"{comment}\n{client_params.generate(first, second)}",
+    }
 
 
 def _views(document: Document) -> dict[str, JsonObject]:
@@ -136,7 +155,7 @@ def compare(root: Path, made: dict[Path, str]) -> list[Drift]:
 
 
 def _strays(root: Path, made: dict[Path, str]) -> list[Path]:
-    files = (root / API).rglob("*") if (root / API).is_dir() else []
+    files = [path for folder in (API, CLIENT) if (root / folder).is_dir() for path in (root / folder).rglob("*")]
     found = [path.relative_to(root) for path in files if path.is_file() and "__pycache__" not in path.parts]
     return sorted(set(found) - set(made))
 

@@ -15,7 +15,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[2]
-OWN = {"mindserve", "mindserve_engine", "codegen", "conformance", "tests"}
+OWN = {"mindserve", "mindserve_client", "mindserve_engine", "codegen", "conformance", "tests"}
 FOLDERS = ("src", "codegen", "conformance", "tests")
 
 USED_UNSEEN = {
@@ -41,11 +41,24 @@ def _project() -> dict[str, Any]:
 
 
 def _declared(*extras: str) -> set[str]:
+    """What the extras bring, those that they name themselves included."""
+    project, names = _project(), set()
+    for line in [
+        *project["dependencies"],
+        *(line for extra in extras for line in project["optional-dependencies"][extra]),
+    ]:
+        requirement = Requirement(line)
+        names |= (
+            _declared(*requirement.extras) if requirement.name == "mindserve" else {canonicalize_name(requirement.name)}
+        )
+    return names
+
+
+def test_nothing_is_declared_twice() -> None:
     project = _project()
-    lines = [*project["dependencies"], *(line for extra in extras for line in project["optional-dependencies"][extra])]
-    names = [canonicalize_name(Requirement(line).name) for line in lines]
-    assert len(names) == len(set(names))
-    return set(names)
+    for lines in (project["dependencies"], *project["optional-dependencies"].values()):
+        names = [canonicalize_name(Requirement(line).name) for line in lines]
+        assert len(names) == len(set(names))
 
 
 @cache
@@ -82,7 +95,13 @@ def _undeclared(declared: set[str], *folders: str) -> dict[str, set[str]]:
 
 def test_what_the_server_imports_is_declared_for_it() -> None:
     """Else it is there only as long as some other package happens to bring it."""
-    assert _undeclared(_declared("cpu"), "src") == {}
+    assert _undeclared(_declared("cpu"), "src/mindserve", "src/mindserve_engine") == {}
+
+
+def test_what_the_sdk_imports_is_declared_for_it_and_is_all_that_is() -> None:
+    assert _undeclared(_declared("client"), "src/mindserve_client") == {}
+    used = {owner for owners in _imported("src/mindserve_client").values() for owner in owners}
+    assert _declared("client") == used
 
 
 def test_what_the_suite_imports_is_declared_for_it() -> None:

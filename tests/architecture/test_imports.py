@@ -25,6 +25,8 @@ PLANTS = (
     ("native-sides", "src/mindserve_engine/native/unplaced.py", ""),
     ("suite-layers", "conformance/case.py", "import conformance.client"),
     ("suite-layers", "conformance/unplaced.py", ""),
+    ("client-layers", "src/mindserve_client/sse.py", "import mindserve_client.stream"),
+    ("client-layers", "src/mindserve_client/unplaced.py", ""),
     ("torch-importers", "src/mindserve_engine/native/scheduler.py", "import torch"),
     ("torch-importers", "src/mindserve_engine/native/unplaced.py", "from torch.nn import functional"),
     ("torch-importers", "conformance/rule_cases.py", "import torch"),
@@ -32,7 +34,9 @@ PLANTS = (
     ("server-independent", "conformance/rule_cases.py", "import mindserve.errors"),
     ("server-independent", "src/mindserve/cli/extras.py", "import codegen.stamp"),
     ("server-independent", "codegen/stamp.py", "import conformance"),
+    ("server-independent", "src/mindserve_client/sse.py", "import conformance.sse"),
     ("engine-independent", "conformance/rule_cases.py", "import mindserve_engine.types"),
+    ("engine-independent", "src/mindserve_client/sse.py", "import mindserve_engine.types"),
     ("engine-below-server", "src/mindserve_engine/native/loop.py", "import mindserve.errors"),
     ("engine-border", "src/mindserve/chat/stop.py", "import mindserve_engine.admission"),
     ("engine-border", "src/mindserve/config/lower.py", "import mindserve_engine.options"),
@@ -40,8 +44,15 @@ PLANTS = (
 )
 """A contract, a file of the tree, and the line that must not stand in it; an empty line: the file must not be there."""
 
-GENERATED = {"src/mindserve/api/_generated/*.py": "msgspec", "src/mindserve/config/_generated.py": "pydantic"}
-"""Generated code and the one library it may import beside the standard one."""
+LIBRARIES = {
+    "src/mindserve/api/_generated/*.py": {"msgspec"},
+    "src/mindserve/config/_generated.py": {"pydantic"},
+    "src/mindserve_client/_generated/*.py": {"pydantic", "typing_extensions"},
+    "src/mindserve_client/**/*.py": {"httpx2", "pydantic", "typing_extensions"},
+}
+"""Code that keeps to few libraries, and those that it may import beside the standard one."""
+OWN = ("mindserve.api._generated", "mindserve_client")
+"""What that code may import of its own."""
 
 
 @pytest.fixture(scope="module")
@@ -97,23 +108,23 @@ def _imported(source: str) -> Iterator[str]:
             yield f"{'.' * node.level}{node.module or ''}"
 
 
-def _foreign(source: str, library: str) -> list[str]:
-    """Imports beyond ``library``, the standard library and siblings."""
-    names = [name for name in _imported(source) if not name.startswith("mindserve.api._generated.")]
-    return [name for name in names if name.partition(".")[0] not in {library, *sys.stdlib_module_names}]
+def _foreign(source: str, libraries: set[str]) -> list[str]:
+    """Imports beyond ``libraries``, the standard library and siblings."""
+    names = [name for name in _imported(source) if not f"{name}.".startswith(tuple(f"{own}." for own in OWN))]
+    return [name for name in names if name.partition(".")[0] not in {*libraries, *sys.stdlib_module_names}]
 
 
-@pytest.mark.parametrize("pattern", GENERATED)
-def test_generated_code_imports_one_library(pattern: str) -> None:
+@pytest.mark.parametrize("pattern", LIBRARIES)
+def test_generated_code_and_the_sdk_import_few_libraries(pattern: str) -> None:
     files = sorted(ROOT.glob(pattern))
     assert files
-    assert {file.name: _foreign(file.read_text("utf-8"), GENERATED[pattern]) for file in files} == {
+    assert {file.name: _foreign(file.read_text("utf-8"), LIBRARIES[pattern]) for file in files} == {
         file.name: [] for file in files
     }
 
 
-def test_what_generated_code_may_not_import_is_found() -> None:
+def test_what_such_code_may_not_import_is_found() -> None:
     source = (
         "import os, mindserve.errors\nfrom pydantic import v1\nfrom . import models\ndef f():\n    import msgspec.json"
     )
-    assert _foreign(source, "msgspec") == ["mindserve.errors", "pydantic", "."]
+    assert _foreign(source, {"msgspec"}) == ["mindserve.errors", "pydantic", "."]

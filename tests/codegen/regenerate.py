@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from codegen import (
+    client_models,
+    client_params,
     config_models,
     config_reference,
     constants,
@@ -50,6 +52,9 @@ def outputs() -> dict[str, str]:
     vllm, openai = view(document, "vllm"), view(document, "openai")
     made["dialects.models.golden"] = models.generate(vllm)
     made["dialects.openai_models.golden"] = differing_models.generate(vllm, openai, first_module="models")
+    made["dialects.client_models.golden"] = client_models.generate(vllm)
+    made["dialects.client_openai_models.golden"] = client_models.generate_differing(vllm, openai, first_module="models")
+    made["dialects.client_params.golden"] = client_params.generate(vllm, openai)
     made["dialects.rules.golden"] = rules.generate(document)
     for dialect, data in (("vllm", vllm), ("openai", openai)):
         made[f"dialects.{dialect}.golden"] = reference.generate(data, dialect=dialect)

@@ -14,7 +14,7 @@ import pytest
 from codegen.__main__ import main
 from codegen.dialects import DIALECTS, view
 from codegen.document import load
-from codegen.outputs import API, CONFIG_MODELS, CONFIG_REFERENCE, REFERENCES
+from codegen.outputs import API, CLIENT, CONFIG_MODELS, CONFIG_REFERENCE, REFERENCES
 
 SPECS = Path(__file__).with_name("specs")
 FILES = {
@@ -25,6 +25,7 @@ FILES = {
         API / f"{name}.py"
         for name in ("__init__", "models", "openai_models", "rules", "operations", "defaults", "constants")
     ),
+    *(CLIENT / f"{name}.py" for name in ("__init__", "models", "openai_models", "params", "rules", "operations")),
     *(API / f"openapi.{ending}" for ending in ("yaml", "vllm.json", "openai.json")),
 }
 
@@ -120,10 +121,12 @@ def test_check_shows_what_a_changed_spec_would_change(
     assert f"changed: {API / 'models.py'}\n" in shown
     assert "-    high: Annotated[int, Meta(ge=0)]\n" in shown
     assert "+    high: Annotated[int, Meta(ge=5)]\n" in shown
+    assert f"changed: {CLIENT / 'models.py'}\n" in shown
+    assert "+    high: Annotated[StrictInt, Field(ge=5, le=18446744073709551615)]\n" in shown
     assert _tree(root) == before
 
 
-@pytest.mark.parametrize("path", sorted(FILES), ids=lambda path: path.name)
+@pytest.mark.parametrize("path", sorted(FILES), ids=str)
 def test_check_fails_when_a_generated_file_was_edited(spec: Path, tmp_path: Path, path: Path) -> None:
     root = tmp_path / "tree"
     _generate(spec, root)
@@ -140,20 +143,31 @@ def test_check_fails_when_a_file_is_missing(spec: Path, tmp_path: Path, capsys: 
     assert f"missing: {API / 'rules.py'}\n" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("folder", [API, CLIENT], ids=str)
 def test_a_file_that_nothing_generates_any_more_is_found_and_removed(
-    spec: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    spec: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], folder: Path
 ) -> None:
     root = tmp_path / "tree"
     _generate(spec, root)
-    stray = root / API / "old.py"
+    stray = root / folder / "old.py"
     stray.write_text((root / API / "rules.py").read_text("utf-8"), "utf-8")
     assert _generate(spec, root, "--check") == 1
-    assert f"stray: {API / 'old.py'}\n" in capsys.readouterr().err
+    assert f"stray: {folder / 'old.py'}\n" in capsys.readouterr().err
     assert _generate(spec, root) == 0
     assert not stray.exists()
 
 
-@pytest.mark.parametrize("place", [API / "models.py", API / "notes.py", REFERENCES["vllm"], CONFIG_MODELS])
+HAND_WRITTEN = (
+    API / "models.py",
+    API / "notes.py",
+    CLIENT / "params.py",
+    CLIENT / "notes.py",
+    REFERENCES["vllm"],
+    CONFIG_MODELS,
+)
+
+
+@pytest.mark.parametrize("place", HAND_WRITTEN, ids=str)
 def test_a_hand_written_file_is_never_touched(
     spec: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], place: Path
 ) -> None:

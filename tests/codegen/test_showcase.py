@@ -1,4 +1,4 @@
-"""Change one bound in a copy of the spec and regenerate: server, rules and reference follow, with no other edit."""
+"""Change one bound in a copy of the spec and regenerate: server, SDK, rules, reference follow, with no other edit."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from codegen.__main__ import main
-from codegen.outputs import API, REFERENCES
+from codegen.outputs import API, CLIENT, REFERENCES
 
 REFERENCE = REFERENCES["vllm"]
 
@@ -108,6 +108,8 @@ def test_a_bound_of_a_field(tree: Path) -> None:
     assert "20" in before["verdicts"][1]
     assert "21" in after["verdicts"][2]
     assert (before["published"], after["published"]) == (20, 21)
+    sdk = (tree / CLIENT / "models.py").read_text("utf-8")
+    assert "top_logprobs: Annotated[StrictInt | None, Field(ge=0, le=21)]" in sdk
     row = next(
         line for line in (tree / REFERENCE).read_text("utf-8").splitlines() if "`top_logprobs` | integer" in line
     )
@@ -118,7 +120,13 @@ def test_nothing_but_the_spec_and_what_is_generated_differs(tree: Path) -> None:
     _edit_and_generate(tree, *_maximum_of("presence_penalty", "2.0", "3.0"))
     modules = ("__init__", "models", "openai_models", "rules", "operations", "defaults", "constants")
     names = (*(f"{name}.py" for name in modules), "openapi.yaml", "openapi.vllm.json", "openapi.openai.json")
-    assert _changed_files(tree) == {Path("spec/openapi.yaml"), *REFERENCES.values(), *(API / name for name in names)}
+    of_the_client = ("__init__", "models", "openai_models", "params", "rules", "operations")
+    assert _changed_files(tree) == {
+        Path("spec/openapi.yaml"),
+        *REFERENCES.values(),
+        *(API / name for name in names),
+        *(CLIENT / f"{name}.py" for name in of_the_client),
+    }
     assert _ask(tree, {"presence_penalty": 3.0}, {"presence_penalty": 3.1})["verdicts"][0] is None
 
 

@@ -117,8 +117,8 @@ def test_curl_commands(url: str) -> None:
     assert "request_received_total" in metrics
 
 
-def test_python_snippet(url: str) -> None:
-    (snippet,) = _fences("python")
+@pytest.mark.parametrize("snippet", _fences("python"), ids=["sdk", "openai"])
+def test_python_snippets(url: str, snippet: str) -> None:
     done = subprocess.run(
         [sys.executable, "-c", snippet.replace("http://127.0.0.1:1025", url)],
         capture_output=True, text=True, timeout=120, check=False,
