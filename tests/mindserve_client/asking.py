@@ -23,8 +23,8 @@ class Asker(Protocol):
     async def first_chunk(self, **params: Any) -> Any:
         """One chunk; then the stream is left."""
 
-    async def no_chunk(self, **params: Any) -> None:
-        """The stream is left before anything is read of it."""
+    async def no_chunk(self, **params: Any) -> Any:
+        """A stream that was closed before anything was read of it."""
 
     async def models(self) -> Any:
         """The list of models."""
@@ -54,9 +54,10 @@ class _Sync:
 
         return await asyncio.to_thread(run)
 
-    async def no_chunk(self, **params: Any) -> None:
+    async def no_chunk(self, **params: Any) -> Any:
         stream = await asyncio.to_thread(self._client.chat.completions.create, **{**HELLO, **params}, stream=True)
         stream.close()
+        return stream
 
     async def models(self) -> Any:
         return await asyncio.to_thread(self._client.models.list)
@@ -80,8 +81,10 @@ class _Async:
         async with await self._client.chat.completions.create(**{**HELLO, **params}, stream=True) as stream:
             return await anext(stream)
 
-    async def no_chunk(self, **params: Any) -> None:
-        await (await self._client.chat.completions.create(**{**HELLO, **params}, stream=True)).close()
+    async def no_chunk(self, **params: Any) -> Any:
+        stream = await self._client.chat.completions.create(**{**HELLO, **params}, stream=True)
+        await stream.close()
+        return stream
 
     async def models(self) -> Any:
         return await self._client.models.list()
