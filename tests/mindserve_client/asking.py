@@ -23,6 +23,9 @@ class Asker(Protocol):
     async def first_chunk(self, **params: Any) -> Any:
         """One chunk; then the stream is left."""
 
+    async def no_chunk(self, **params: Any) -> Any:
+        """A stream that was closed before anything was read of it."""
+
     async def models(self) -> Any:
         """The list of models."""
 
@@ -51,6 +54,11 @@ class _Sync:
 
         return await asyncio.to_thread(run)
 
+    async def no_chunk(self, **params: Any) -> Any:
+        stream = await asyncio.to_thread(self._client.chat.completions.create, **{**HELLO, **params}, stream=True)
+        stream.close()
+        return stream
+
     async def models(self) -> Any:
         return await asyncio.to_thread(self._client.models.list)
 
@@ -72,6 +80,11 @@ class _Async:
     async def first_chunk(self, **params: Any) -> Any:
         async with await self._client.chat.completions.create(**{**HELLO, **params}, stream=True) as stream:
             return await anext(stream)
+
+    async def no_chunk(self, **params: Any) -> Any:
+        stream = await self._client.chat.completions.create(**{**HELLO, **params}, stream=True)
+        await stream.close()
+        return stream
 
     async def models(self) -> Any:
         return await self._client.models.list()

