@@ -26,6 +26,8 @@ FILES = {
         for name in ("__init__", "models", "openai_models", "rules", "operations", "defaults", "constants")
     ),
     *(API / f"openapi.{ending}" for ending in ("yaml", "vllm.json", "openai.json")),
+    *(API / f"reference.{dialect}.html" for dialect in DIALECTS),
+    API / "playground.json",
 }
 
 
