@@ -1,4 +1,4 @@
-"""`python -m tests.browser.picture FILE`: the playground with an answer in it, as PNG. To be looked at before a commit."""
+"""`python -m tests.browser.picture FILE`: the playground with an answer in it. Look before you commit."""
 
 from __future__ import annotations
 
