@@ -2,6 +2,8 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
+# Where the clients for Python are installed that `make test-clients` tries.
+CLIENTS_VENV ?= .venv-clients
 # Extra arguments for pip, for example an index with CPU builds of torch.
 PIP_ARGS ?=
 # Arguments for `mindserve serve`, for example: make serve ARGS="--port 8080".
@@ -10,7 +12,7 @@ ARGS ?=
 BASE_URL ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help env dev-env model test-model serve gen check-gen lint format type arch test test-real conformance bench clean
+.PHONY: help env dev-env model test-model serve gen check-gen lint format type arch test test-real test-clients conformance bench clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -67,6 +69,12 @@ test-real: dev-env ## Tool loops with a real model that calls functions (fetches
 	$(BIN)/mindserve fetch qwen2.5-coder-1.5b
 	MINDSERVE_REAL=1 $(BIN)/pytest tests/real
 
+test-clients: dev-env ## Try clients for Python and Node, write spec/docs/clients.md (from PyPI and npm; not in CI)
+	$(PYTHON) -m venv $(CLIENTS_VENV)
+	$(CLIENTS_VENV)/bin/pip install $(PIP_ARGS) -r tests/clients/python/requirements.txt
+	npm ci --no-audit --no-fund --prefix tests/clients/node
+	$(BIN)/python -m tests.clients.matrix --python $(CLIENTS_VENV)/bin/python $(ARGS)
+
 conformance: dev-env model ## Certify our own server in both dialects: with the scripted engine and with the default model
 	$(BIN)/python -m tests.conformance.certify $(ARGS)
 
@@ -74,4 +82,4 @@ bench: dev-env model ## Measure a server: make bench [BASE_URL=http://host:port]
 	$(BIN)/python tests/bench/bench.py $(if $(BASE_URL),--base-url $(BASE_URL)) $(ARGS)
 
 clean: ## Remove the environment and caches
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .conformance .import_linter_cache
+	rm -rf $(VENV) $(CLIENTS_VENV) tests/clients/node/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis .conformance .import_linter_cache

@@ -16,14 +16,16 @@ from codegen import (
     differing_models,
     models,
     operations,
+    playground,
     reference,
+    reference_page,
     rules,
 )
 from codegen.diagnostics import Diagnostic, SpecRefused
 from codegen.dialects import DIALECTS, view
 from codegen.document import Document, JsonObject, as_json, load
 from codegen.profile import config, lint
-from codegen.profile.traceability import vocabulary
+from codegen.profile.traceability import INTERPRETATIONS_FILE, vocabulary
 from codegen.stamp import MARKER, as_comment, as_markdown, header
 
 SPEC = Path("spec/openapi.yaml")
@@ -45,7 +47,8 @@ _OF_BOTH = {
 }
 _OF_THE_CLIENT = ("rules.py", "operations.py")
 """Those of `_OF_BOTH` that the SDK has too."""
-_SERVED = ("openapi.yaml", *(f"openapi.{dialect}.json" for dialect in DIALECTS))
+_PLAYGROUND = "playground.json"
+_SERVED = ("openapi.yaml", *(f"openapi.{dialect}.json" for dialect in DIALECTS), _PLAYGROUND)
 _PACKAGE_DOCSTRING = '"""The contract as code: msgspec and the standard library only."""\n'
 _CLIENT_DOCSTRING = '"""The contract as code for the SDK: pydantic and the standard library only."""\n'
 
@@ -93,9 +96,11 @@ def _from_openapi(document: Document) -> dict[Path, str]:
     made |= _of_the_client(first, second, comment)
     made |= {CLIENT / name: made[API / name] for name in _OF_THE_CLIENT}
     made |= _served_copies(document, views)
+    readings = _readings(document)
     for dialect, data in views.items():
         text = reference.generate(data, dialect=dialect)
         made[REFERENCES[dialect]] = f"{as_markdown(lines)}\n{text}"
+        made[API / f"reference.{dialect}.html"] = f"{as_markdown(lines)}{reference_page.generate(text, readings)}"
     return made
 
 
@@ -107,6 +112,12 @@ def _of_the_client(first: JsonObject, second: JsonObject, comment: str) -> dict[
         CLIENT / "openai_models.py": f"{comment}\n{differing}",
         CLIENT / "params.py": f"{comment}\n{client_params.generate(first, second)}",
     }
+
+
+def _readings(document: Document) -> str:
+    """The numbered readings beside the document, "" where there are none."""
+    path = document.path.with_name("docs") / INTERPRETATIONS_FILE
+    return path.read_text(encoding="utf-8") if path.is_file() else ""
 
 
 def _views(document: Document) -> dict[str, JsonObject]:
@@ -137,9 +148,9 @@ def _from_config_schema(document: Document) -> dict[Path, str]:
 
 
 def _served_copies(document: Document, views: dict[str, JsonObject]) -> dict[Path, str]:
-    """Byte for byte the source, and its views as JSON: what the server publishes has no header of ours."""
+    """Byte for byte the source, its views and the page's fields as JSON: they have no header of ours."""
     served = {API / f"openapi.{dialect}.json": f"{as_json(data)}\n" for dialect, data in views.items()}
-    return {API / "openapi.yaml": document.text, **served}
+    return {API / "openapi.yaml": document.text, **served, API / _PLAYGROUND: f"{playground.generate(views)}\n"}
 
 
 def compare(root: Path, made: dict[Path, str]) -> list[Drift]:

@@ -18,6 +18,9 @@ ROOT = Path(__file__).parents[2]
 OWN = {"mindserve", "mindserve_client", "mindserve_engine", "codegen", "conformance", "tests"}
 FOLDERS = ("src", "codegen", "conformance", "tests")
 
+CLIENTS = ROOT / "tests" / "clients" / "python"
+"""Programs that have an environment of their own: its packages are in their requirements.txt."""
+
 USED_UNSEEN = {
     "accelerate": "transformers loads models of other families with it",
     "protobuf": "transformers reads sentencepiece tokenizers with it",
@@ -64,7 +67,7 @@ def test_nothing_is_declared_twice() -> None:
 @cache
 def _modules(folder: str) -> frozenset[str]:
     """Modules that the files of a folder import, but for their own and the standard library's."""
-    files = list((ROOT / folder).rglob("*.py"))
+    files = [path for path in (ROOT / folder).rglob("*.py") if CLIENTS not in path.parents]
     return frozenset(_imports(files)) - OWN - {path.stem for path in files} - set(sys.stdlib_module_names)
 
 
@@ -115,6 +118,17 @@ def test_what_the_tools_and_tests_import_is_declared() -> None:
 def test_what_is_declared_is_used() -> None:
     used = {owner for owners in _imported(*FOLDERS).values() for owner in owners}
     assert _declared("cpu", "conformance", "dev") - used == set(USED_UNSEEN)
+
+
+def test_what_the_programs_of_clients_import_is_in_their_requirements() -> None:
+    files = list(CLIENTS.glob("*.py"))
+    imported = set(_imports(files)) - {path.stem for path in files} - set(sys.stdlib_module_names)
+    lines = (CLIENTS / "requirements.txt").read_text("utf-8").splitlines()
+    pins = [Requirement(line) for line in lines]
+    assert all(str(pin.specifier).startswith("==") for pin in pins)
+    named = {canonicalize_name(pin.name).removesuffix("-slim").replace("-", "_") for pin in pins}
+    assert imported - named == {"pydantic", "langchain_core"}  # parts of what is named
+    assert named - imported == set()
 
 
 @cache

@@ -14,7 +14,9 @@ from codegen import (
     differing_models,
     models,
     operations,
+    playground,
     reference,
+    reference_page,
     rules,
 )
 from codegen.dialects import view
@@ -56,6 +58,9 @@ def outputs() -> dict[str, str]:
     made["dialects.client_openai_models.golden"] = client_models.generate_differing(vllm, openai, first_module="models")
     made["dialects.client_params.golden"] = client_params.generate(vllm, openai)
     made["dialects.rules.golden"] = rules.generate(document)
+    made["dialects.playground.golden"] = playground.generate({"vllm": vllm, "openai": openai})
+    readings = "# Readings\n\nSee C1.\n\n| id | reading |\n|---|---|\n| R1 | as C1 says |\n| C1 | `R1` <b> & C2 |\n"
+    made["dialects.page.golden"] = reference_page.generate(reference.generate(openai), readings)
     for dialect, data in (("vllm", vllm), ("openai", openai)):
         made[f"dialects.{dialect}.golden"] = reference.generate(data, dialect=dialect)
     schema = load(SPECS / "config" / "config.schema.yaml").data

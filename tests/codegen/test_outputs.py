@@ -27,6 +27,8 @@ FILES = {
     ),
     *(CLIENT / f"{name}.py" for name in ("__init__", "models", "openai_models", "params", "rules", "operations")),
     *(API / f"openapi.{ending}" for ending in ("yaml", "vllm.json", "openai.json")),
+    *(API / f"reference.{dialect}.html" for dialect in DIALECTS),
+    API / "playground.json",
 }
 
 

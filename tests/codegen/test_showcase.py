@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from codegen.__main__ import main
+from codegen.dialects import DIALECTS
 from codegen.outputs import API, CLIENT, REFERENCES
 
 REFERENCE = REFERENCES["vllm"]
@@ -119,12 +120,13 @@ def test_a_bound_of_a_field(tree: Path) -> None:
 def test_nothing_but_the_spec_and_what_is_generated_differs(tree: Path) -> None:
     _edit_and_generate(tree, *_maximum_of("presence_penalty", "2.0", "3.0"))
     modules = ("__init__", "models", "openai_models", "rules", "operations", "defaults", "constants")
-    names = (*(f"{name}.py" for name in modules), "openapi.yaml", "openapi.vllm.json", "openapi.openai.json")
+    names = (*(f"{name}.py" for name in modules), "openapi.yaml", "playground.json")
+    of_dialects = (name for one in DIALECTS for name in (f"openapi.{one}.json", f"reference.{one}.html"))
     of_the_client = ("__init__", "models", "openai_models", "params", "rules", "operations")
     assert _changed_files(tree) == {
         Path("spec/openapi.yaml"),
         *REFERENCES.values(),
-        *(API / name for name in names),
+        *(API / name for name in (*names, *of_dialects)),
         *(CLIENT / f"{name}.py" for name in of_the_client),
     }
     assert _ask(tree, {"presence_penalty": 3.0}, {"presence_penalty": 3.1})["verdicts"][0] is None

@@ -16,7 +16,7 @@ from tests.serving import HELLO, MODEL, Live, Model, running
 
 CHAT = "/v1/chat/completions"
 KEYS = ("sk-first", "sk-second")
-OPEN = ("/health", "/v2/health/live", "/v2/health/ready", "/metrics", "/openapi.yaml", "/openapi.json")
+OPEN = ("/health", "/v2/health/live", "/v2/health/ready", "/metrics", "/openapi.yaml", "/openapi.json", "/", "/docs")
 PAGE = "https://chat.example.org"
 
 

@@ -19,6 +19,8 @@ OPERATIONS = {
     "getMetrics": ("get", "/metrics"),
     "getSpecYaml": ("get", "/openapi.yaml"),
     "getSpecJson": ("get", "/openapi.json"),
+    "getPlayground": ("get", "/"),
+    "getDocs": ("get", "/docs"),
 }
 
 # Which bodies each status of the POST may have, after the table of the two dialects (D2 to D8).

@@ -18,6 +18,7 @@ from mindserve.api.lifecycle import Lifecycle
 from mindserve.api.metrics import engine_figures, get_metrics
 from mindserve.api.models import get_model, list_models
 from mindserve.api.openapi import get_spec_json, get_spec_yaml
+from mindserve.api.pages.handlers import get_docs, get_playground
 from mindserve.api.server import Server
 from mindserve.chat.prompt import PromptPool
 from mindserve.chat.tokenizer import ChatTokenizer
@@ -37,6 +38,7 @@ HANDLERS: Final = (
     get_spec_yaml,
     get_spec_json,
 )
+PAGES: Final = (get_playground, get_docs)
 
 
 def create_app(*, engine: Engine, tokenizer: ChatTokenizer, settings: ServeSettings) -> Litestar:
@@ -69,7 +71,7 @@ def create_app(*, engine: Engine, tokenizer: ChatTokenizer, settings: ServeSetti
 def app_of(server: Server) -> Litestar:
     """The application over parts that are already put together."""
     return EdgeApp(
-        route_handlers=list(HANDLERS),
+        route_handlers=[*HANDLERS, *(PAGES if server.settings.browser_pages else ())],
         exception_handlers=EXCEPTION_HANDLERS,
         openapi_config=None,
         cors_config=_cors(server.settings),

@@ -29,7 +29,7 @@ class RequestModel:
     """``model`` is the generated class of ``dialect``."""
 
     def __init__(self, dialect: Dialect, model: type[ChatCompletionRequest]) -> None:
-        self._dialect = dialect
+        self.dialect: Final = dialect
         self.decoder: Final = msgspec.json.Decoder(model)
         self.integral: Final = IntegralDecoder(model)
 
@@ -39,7 +39,7 @@ class RequestModel:
     @property
     def document(self) -> bytes:
         """The contract of the dialect as JSON."""
-        return openapi_json(self._dialect)
+        return openapi_json(self.dialect)
 
     @cached_property
     def expectations(self) -> Expectations:

@@ -71,6 +71,11 @@ def _add_serve(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="file with the API keys that requests must give, one a line (default: none is needed)",
     )
+    parser.add_argument(
+        "--browser-pages",
+        action=argparse.BooleanOptionalAction,
+        help="serve the playground at / and the reference at /docs (default: the setting browserPages, which is true)",
+    )
     parser.add_argument("--log-level", choices=("debug", "info", "warning", "error"), help="least level that is logged")
 
 

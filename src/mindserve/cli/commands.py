@@ -32,6 +32,7 @@ def _serve(arguments: argparse.Namespace) -> NoReturn:
         host=arguments.host,
         port=arguments.port,
         api_key_file=arguments.api_key_file,
+        browser_pages=arguments.browser_pages,
     )
     loaded = load_config(arguments.config, overrides, os.environ)
     _write_notes(loaded)

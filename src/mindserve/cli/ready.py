@@ -29,6 +29,7 @@ def ready_lines(planes: tuple[Plane, ...], settings: ServeSettings, info: Engine
         f"model: {settings.model_name} ({', '.join(fact for fact in facts if fact)})",
         *(f"health and metrics also at {plane.url}" for plane in others),
         *_type_notes(settings, info.model_type),
+        *([f"in a browser: {business.url}/"] if settings.browser_pages else []),
         "try it:",
         curl_line(business, settings.model_name),
     ]

@@ -21,6 +21,7 @@ def serve_settings(loaded: LoadedConfig) -> ServeSettings:
         dialect=Dialect.VLLM if server.open_ai_support == Dialect.VLLM else Dialect.OPENAI,
         api_keys=loaded.api_keys,
         cors_allow_origins=tuple(origin.root for origin in server.cors_allow_origins),
+        browser_pages=server.browser_pages,
         max_iter_times=backend.schedule_config.max_iter_times,
         max_input_token_len=deploy.max_input_token_len,
         max_seq_len=deploy.max_seq_len,

@@ -25,6 +25,7 @@ class Overrides(msgspec.Struct, frozen=True, kw_only=True):
     host: str | None = None
     port: int | None = None
     api_key_file: Path | None = None
+    browser_pages: bool | None = None
 
 
 def apply_overrides(config: Config, overrides: Overrides, environ: Mapping[str, str]) -> Config:
@@ -40,6 +41,7 @@ def apply_typed(config: Config, overrides: Overrides) -> Config:
         "ip_address": overrides.host,
         "port": overrides.port,
         "api_key_file": None if overrides.api_key_file is None else str(overrides.api_key_file.absolute()),
+        "browser_pages": overrides.browser_pages,
     }
     server = config.server_config.model_copy(update={name: value for name, value in given.items() if value is not None})
     named = config if overrides.model_name is None else _with_model(config, {"model_name": overrides.model_name})

@@ -58,6 +58,8 @@ class ServeSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Those of which a request must give one [apiKeyFile]; ``None``: anybody may ask."""
     cors_allow_origins: tuple[str, ...] = ()
     """Origins whose pages may read answers, or ``*`` [corsAllowOrigins]."""
+    browser_pages: bool = True
+    """Serve the pages for a browser [browserPages]."""
     max_iter_times: int = 512
     """Most tokens one request may generate, and the default of ``max_tokens`` [maxIterTimes]."""
     max_input_token_len: int | None = None

@@ -7,6 +7,7 @@ from mindserve.cli.arguments import parse_arguments
 
 def test_the_words_of_serve() -> None:
     words = ["serve", "--config", "c.json", "--model", "m.gguf", "--model-name", "n", "--engine", "scripted"]
+    words += ["--api-key-file", "keys", "--no-browser-pages"]
     arguments = parse_arguments([*words, "--host", "::1", "--port", "0", "--dtype", "int4", "--log-level", "debug"])
     assert vars(arguments) == {
         "command": "serve",
@@ -17,6 +18,8 @@ def test_the_words_of_serve() -> None:
         "host": "::1",
         "port": 0,
         "dtype": "int4",
+        "api_key_file": Path("keys"),
+        "browser_pages": False,
         "log_level": "debug",
     }
 

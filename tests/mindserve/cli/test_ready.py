@@ -34,7 +34,14 @@ def test_the_lines_name_the_address_the_model_and_a_command(bound: socket.socket
         "model: m (llama, int4, on cpu, context of 8192 tokens)",
         f"health and metrics also at {plane.url}",
     ]
+    assert f"in a browser: {plane.url}/" in lines
     assert lines[-1].startswith(f"curl {plane.url}/v1/chat/completions")
+
+
+def test_without_pages_no_browser_is_sent_to_them(bound: socket.socket) -> None:
+    plane = Plane(Listen(host="127.0.0.1", port=0), bound, None)
+    lines = ready_lines((plane,), ServeSettings(model_name="m", browser_pages=False), INFO)
+    assert "browser" not in "".join(lines)
 
 
 def test_a_context_that_the_memory_cuts_is_said_to_be_cut(bound: socket.socket) -> None:

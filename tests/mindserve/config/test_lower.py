@@ -24,6 +24,7 @@ def test_every_key_of_the_front_end_arrives(load: Load, write_adapter: Callable[
         "maxLinkNum": 7,
         "maxQueueSize": 9,
         "fullTextEnabled": True,
+        "browserPages": False,
         "tokenTimeout": 11,
         "e2eTimeout": 12,
         "maxRequestLength": 3,
@@ -51,6 +52,7 @@ def test_every_key_of_the_front_end_arrives(load: Load, write_adapter: Callable[
         model_name="m",
         lora_names=("l1", "l2"),
         dialect=Dialect.OPENAI,
+        browser_pages=False,
         max_iter_times=77,
         max_input_token_len=900,
         max_seq_len=1000,
@@ -112,3 +114,9 @@ def test_the_level_of_the_log(load: Load, level: str, typed: str | None, expecte
 def test_connections_are_counted_for_each_instance(load: Load) -> None:
     content = {"ServerConfig": {"maxLinkNum": 10}, "BackendConfig": {"modelInstanceNumber": 3, "npuDeviceIds": []}}
     assert serve_settings(load(content)).max_connections == 30
+
+
+@pytest.mark.parametrize("typed", [True, False])
+def test_the_command_line_wins_over_browser_pages(load: Load, typed: bool) -> None:
+    assert load_config(None, Overrides(browser_pages=typed), {}).config.server_config.browser_pages is typed
+    assert serve_settings(load({"ServerConfig": {"browserPages": False}})).browser_pages is False

@@ -37,13 +37,13 @@ def dialect_named(name: DialectName) -> Dialect:
     return _DIALECTS[name]
 
 
-def dialect_asked(values: Sequence[str]) -> Dialect | None:
-    """What the values of a request's header fields ``X-Mindserve-Dialect`` ask for; None: there is none. Raises
-    ``RequestRefused``."""
+def dialect_asked(values: Sequence[str], *, place: str = DIALECT_HEADER) -> Dialect | None:
+    """What the values of a request's header fields ``X-Mindserve-Dialect`` ask for; None: it has none. ``place``: where
+    they stand, if not there. Raises ``RequestRefused``."""
     if not values:
         return None
     found = _DIALECTS.get(values[0]) if len(set(values)) == 1 else None
     if found is None:
         names = " or ".join(_DIALECTS)
-        raise RequestRefused(f"{DIALECT_HEADER} must be {names}, got {shown(', '.join(values))}", field=DIALECT_HEADER)
+        raise RequestRefused(f"{place} must be {names}, got {shown(', '.join(values))}", field=place)
     return found

@@ -1,0 +1,352 @@
+"""The playground as people use it: headless Chromium against a running server with the scripted engine."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from mindserve.config.api_keys import ApiKeys
+from mindserve.config.settings import Dialect, ServeSettings
+from tests.browser.chromium import CHROMIUM, Browser, Tab, chromium
+from tests.serving import MODEL, Live, Model, eventually, is_idle, running, scripted_model
+
+pytestmark = [
+    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed"),
+    pytest.mark.asyncio(loop_scope="module"),  # starting a browser takes longer than using it
+]
+
+CALL = '<tool_call>{"name": "weather", "arguments": {"city": "Oslo"}}</tool_call>'
+REPLIES: list[dict[str, Any]] = [
+    {"contains": "hang", "pieces": ["one", " two", " three"], "hang_after": 2},
+    {"contains": "fail", "pieces": ["one", " two", " three"], "fail_after": 2},
+    {"contains": "call", "pieces": [CALL]},
+    {"contains": "two", "pieces": ["first"], "others": [{"pieces": ["second"]}]},
+    {
+        "default": True,
+        "pieces": ["Good", " <b>day</b>"],
+        "step_ms": [200, 28, 30],
+        "queue_wait_us": [5149, 60, 39],
+    },
+]
+INVALID = "document.getElementById('field-top_logprobs').getAttribute('aria-invalid')"
+COMPLETE = "document.getElementById('status').textContent.startsWith('The answer is complete')"
+GENERATED = Path(__file__).parents[2] / "src" / "mindserve" / "api" / "_generated" / "playground.json"
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Model:
+    return scripted_model(tmp_path, REPLIES)
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def live(model: Model) -> AsyncIterator[Live]:
+    async with running(model) as started:
+        yield started
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def process(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Browser]:
+    async with chromium(tmp_path_factory.mktemp("profile")) as browser:
+        yield browser
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def browser(process: Browser) -> AsyncIterator[Tab]:
+    """Whatever a test does, no script fails and nothing breaks the page's policy."""
+    async with process.tab() as tab:
+        await tab.size(1440, 900)
+        yield tab
+        assert tab.complaints == []
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def page(browser: Tab, live: Live) -> Tab:
+    await browser.open(live.url + "/")
+    await browser.until("document.getElementById('model').options.length > 0")
+    return browser
+
+
+async def text(page: Tab, identifier: str) -> str:
+    found: str = await page.value(f"document.getElementById({identifier!r}).textContent")
+    return found
+
+
+async def fill(page: Tab, name: str, value: str) -> None:
+    """Type into a parameter, or choose one of its values."""
+    await page.value(
+        f"(() => {{ const control = document.getElementById('field-{name}'); control.value = {json.dumps(value)};"
+        " control.dispatchEvent(new Event('input', {bubbles: true})); })()"
+    )
+
+
+async def say(page: Tab, words: str) -> None:
+    await page.value("document.getElementById('say').focus()")
+    await page.write(words)
+    await page.press("Enter")
+
+
+async def turns(page: Tab) -> list[str]:
+    script = "[...document.querySelectorAll('#turns .turn')].map((row) => row.querySelector('.text').textContent)"
+    found: list[str] = await page.value(script)
+    return found
+
+
+async def test_an_answer_streams(page: Tab, live: Live) -> None:
+    await say(page, "hang")
+    await page.until("document.querySelector('.turn.assistant .text')?.textContent === 'one two'")
+    assert await page.value("document.querySelector('.turn.assistant').getAttribute('aria-busy')") == "true"
+    assert not is_idle(live)
+    assert await page.value("document.getElementById('stop').getAttribute('aria-disabled')") == "false"
+    await page.press("Escape")
+    await page.until("document.getElementById('status').textContent === 'Stopped.'")
+    await eventually(lambda: is_idle(live))
+    assert await turns(page) == ["hang", "one two"]
+    await page.write("x")
+    assert "one two" not in await text(page, "request")  # what was broken off goes into no request
+
+
+async def test_a_conversation_and_its_wire(page: Tab) -> None:
+    await say(page, "hello")
+    await page.until(COMPLETE)
+    assert await turns(page) == ["hello", "Good <b>day</b>"]
+    events = await text(page, "events")
+    assert events.count("data: {") == 3 + 1
+    assert events.rstrip().endswith("data: [DONE]")
+    assert "200 text/event-stream" in events
+    head, _, body = (await text(page, "request")).partition("\n\n")
+    assert head.splitlines()[0] == "POST /v1/chat/completions"
+    assert json.loads(body)["messages"] == [{"role": "user", "content": "hello"}]  # what was sent
+    await page.write("x")
+    body = (await text(page, "request")).partition("\n\n")[2]  # what would be sent now
+    assert [message["role"] for message in json.loads(body)["messages"]] == ["user", "assistant", "user"]
+    await page.value("document.getElementById('say').value = ''")
+    await say(page, "two")
+    await page.until("document.querySelectorAll('.turn.assistant').length === 2")
+    await page.until(COMPLETE)
+    assert (await turns(page))[2:] == ["two", "first"]
+
+
+async def test_every_parameter_of_the_contract_has_a_control_with_its_bounds(page: Tab) -> None:
+    contract = json.loads(GENERATED.read_text("utf-8"))
+    for dialect in Dialect:
+        await page.value(
+            f"(() => {{ const one = document.getElementById('dialect'); one.value = '{dialect}';"
+            " one.dispatchEvent(new Event('change')); })()"
+        )
+        shown = await page.value(
+            "Object.fromEntries([...document.querySelectorAll('#fields [data-name]')].map((control) =>"
+            " [control.dataset.name, document.getElementById(control.id + '-limits').textContent]))"
+        )
+        fields = [field for field in contract[dialect] if field["name"] not in ("model", "messages")]
+        assert list(shown) == [field["name"] for field in fields]
+        for field in fields:
+            assert field["type"] in shown[field["name"]]
+            assert field["bounds"] in shown[field["name"]]
+        assert await page.value(
+            "[...document.querySelectorAll('#fields [data-name]')].every((one) => one.labels.length === 1)"
+        )
+
+
+@pytest.mark.parametrize("dialect", Dialect)
+async def test_a_refusal_is_told_at_its_field_and_in_the_dialect_s_shape(
+    model: Model, browser: Tab, dialect: Dialect
+) -> None:
+    async with running(model, ServeSettings(model_name=MODEL, dialect=dialect)) as live:
+        await browser.open(live.url + "/")
+        await browser.until("document.getElementById('model').options.length > 0")
+        await fill(browser, "top_logprobs", "21")
+        assert await text(browser, "field-top_logprobs-wrong") == "top_logprobs must be: integer, ≥ 0, ≤ 20"
+        await say(browser, "hello")
+        await browser.until("!document.getElementById('error').hidden")
+        assert "21" in await text(browser, "field-top_logprobs-wrong")  # the server's own words
+        assert await browser.value(INVALID) == "true"
+        shown = json.loads(await browser.value("document.querySelector('#error pre').textContent"))
+        assert ("error_type" in shown) == (dialect is Dialect.VLLM)
+        assert dialect is Dialect.VLLM or shown["error"]["param"] == "top_logprobs"
+        await browser.value("document.querySelector('#error button').click()")
+        assert await browser.value("document.activeElement.id") == "field-top_logprobs"
+        await fill(browser, "top_logprobs", "")
+        assert await browser.value(INVALID) is None
+        await say(browser, "")
+        await browser.until(COMPLETE)
+        assert await browser.value("document.getElementById('error').hidden")
+
+
+VALUES = [
+    ("temperature", "-0.1", False),
+    ("temperature", "1e3", True),
+    ("temperature", "warm", False),
+    ("repetition_penalty", "0", False),
+    ("repetition_penalty", "2.0", True),
+    ("top_k", "0", False),
+    ("top_k", "-1", True),
+    ("n", "1.5", False),
+    ("seed", "18446744073709551615", True),
+    ("seed", "18446744073709551616", False),
+    ("tools", "[{", False),
+    ("stop", "###", True),
+]
+
+
+async def test_bounds_are_told_before_anything_is_sent(page: Tab) -> None:
+    for name, value, is_within in VALUES:
+        await fill(page, name, value)
+        assert (await text(page, f"field-{name}-wrong") == "") == is_within, (name, value)
+        await fill(page, name, "")
+
+
+async def test_numbers_are_sent_with_the_digits_that_were_typed(page: Tab) -> None:
+    for name, value in (("seed", "18446744073709551615"), ("temperature", "1.50"), ("stop", "###"), ("n", "one")):
+        await fill(page, name, value)
+    body = (await text(page, "request")).partition("\n\n")[2]
+    assert '"seed": 18446744073709551615' in body
+    assert '"temperature": 1.50' in body
+    assert '"stop": "###"' in body
+    assert '"n": "one"' in body
+
+
+async def test_the_chart_of_a_whole_answer_shows_the_server_s_figures(page: Tab) -> None:
+    await fill(page, "stream", "false")
+    await say(page, "hello")
+    await page.until("document.querySelectorAll('#chart svg').length === 3")
+    legend = await page.value("[...document.querySelectorAll('#chart .legend li')].map((item) => item.textContent)")
+    assert legend == [
+        "queue wait 5.25 ms for 3 tokens, longest 5.15 ms",
+        "prefill 200 ms",
+        "decode 58 ms for 2, median 30 ms",
+    ]
+    bars = "[...document.querySelectorAll('#chart .plot rect.{}')].map((bar) => Number(bar.getAttribute('height')))"
+    waits, decode = [await page.value(bars.format(kind)) for kind in ("wait", "decode")]
+    assert [round(one / waits[0] * 5149) for one in waits] == [5149, 60, 39]
+    assert [round(one / decode[1] * 30) for one in decode] == [28, 30]
+    labels = "[...document.querySelectorAll('#chart svg')].map((one) => one.getAttribute('aria-label'))"
+    assert (await page.value(labels))[0] == "Totals: queue wait 5.25 ms, prefill 200 ms, decode 58 ms"
+    rows = (
+        "[...document.querySelectorAll('#chart tbody tr')].map((row) => [...row.cells].map((one) => one.textContent))"
+    )
+    assert await page.value(rows) == [["1", "200 ms", "5.15 ms"], ["2", "28 ms", "60 µs"], ["3", "30 ms", "39 µs"]]
+
+
+async def test_the_chart_of_a_stream_says_what_was_measured_here(page: Tab) -> None:
+    await say(page, "hello")
+    await page.until("document.querySelectorAll('#chart svg').length === 3")
+    chart = await text(page, "chart")
+    assert "measured in the browser" in chart
+    assert "queue wait 5.25 ms for 3 tokens" in chart
+
+
+async def test_a_stream_that_breaks_off(page: Tab) -> None:
+    await say(page, "fail")
+    await page.until("!document.getElementById('error').hidden")
+    assert "Incomplete Generation" in await text(page, "error")
+    assert await turns(page) == ["fail", "one two"]
+
+
+async def test_calls_and_further_sequences(page: Tab) -> None:
+    tool = {"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}}
+    await fill(page, "tools", json.dumps([tool]))
+    await say(page, "call")
+    await page.until(COMPLETE)
+    assert 'weather({"city": "Oslo"})' in await text(page, "turns")
+    await page.write("x")
+    body = json.loads((await text(page, "request")).partition("\n\n")[2])
+    assert body["messages"][1]["tool_calls"][0]["function"]["name"] == "weather"
+    await page.value("document.getElementById('clear').click()")
+    await fill(page, "tools", "")
+    await fill(page, "n", "2")
+    await say(page, "two")
+    await page.until(COMPLETE)
+    assert sorted((await turns(page))[1:]) == ["first", "second"]
+
+
+async def test_a_server_with_keys_asks_for_one(model: Model, browser: Tab) -> None:
+    async with running(model, ServeSettings(model_name=MODEL, api_keys=ApiKeys(("sk-secret",)))) as live:
+        await browser.open(live.url + "/")
+        await browser.until("!document.getElementById('key-label').hidden")
+        await browser.value("document.getElementById('key').focus()")
+        await browser.write("sk-secret")
+        await browser.press("Tab")
+        await browser.until("document.getElementById('model').options.length > 0")
+        await say(browser, "hello")
+        await browser.until(COMPLETE)
+        assert "sk-secret" not in await browser.value("document.documentElement.outerHTML")
+        kept = "JSON.stringify([localStorage, sessionStorage, document.cookie, location.href])"
+        assert "sk-secret" not in await browser.value(kept)
+
+
+async def test_everything_can_be_done_with_the_keyboard(page: Tab) -> None:
+    stops = []
+    for _ in range(60):
+        await page.press("Tab")
+        stops.append(await page.value("document.activeElement.id || document.activeElement.className || 'body'"))
+    wanted = await page.value(
+        "[...document.querySelectorAll('select, input, textarea, button')]"
+        ".filter((one) => one.offsetParent && !one.disabled).map((one) => one.id)"
+    )
+    assert stops[0] == "skip"
+    assert set(wanted) <= set(stops)
+    assert [one for one in stops if one in wanted][: len(wanted)] == wanted  # in the order in which they stand
+    assert {"request", "events"} <= set(stops)
+    await page.value("document.activeElement.blur(); document.getElementById('model').focus()")
+    while await page.value("document.activeElement.id") != "say":
+        await page.press("Tab")
+    await page.write("hello")
+    for _ in range(2):  # past the role to the button
+        await page.press("Tab")
+    await page.press(" ")
+    await page.until(COMPLETE)
+    assert await page.value("document.activeElement.id") == "send"
+    outline = await page.value("getComputedStyle(document.getElementById('send')).outlineStyle")
+    assert outline == "solid"
+
+
+async def test_nothing_is_asked_of_another_server(page: Tab, live: Live) -> None:
+    await say(page, "hello")
+    await page.until(COMPLETE)
+    await page.open(live.url + "/docs")
+    assert {url for url in page.requested if not url.startswith((live.url, "data:", "about:"))} == set()
+
+
+@pytest.mark.parametrize("width", [320, 420, 800, 1440])
+async def test_no_width_scrolls_sideways(page: Tab, live: Live, width: int) -> None:
+    await page.size(width, 800)
+    await fill(page, "stream", "false")
+    await say(page, "hello " + "x" * 300)
+    await page.until(COMPLETE)
+    for path in ("/docs", "/docs?dialect=openai"):
+        assert await page.value("document.documentElement.scrollWidth <= innerWidth")
+        await page.open(live.url + path)
+
+
+CONTRAST = """(() => {
+    const light = (color) => {
+        const context = new OffscreenCanvas(1, 1).getContext("2d");
+        context.fillStyle = color; context.fillRect(0, 0, 1, 1);
+        const [red, green, blue] = [...context.getImageData(0, 0, 1, 1).data].slice(0, 3).map((part) => part / 255)
+            .map((part) => part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4);
+        return 0.2126 * red + 0.7152 * green + 0.0722 * blue;
+    };
+    const style = getComputedStyle(document.documentElement);
+    const page = getComputedStyle(document.body).backgroundColor;
+    const ratio = (one, other) => { const [high, low] = [light(one), light(other)].sort((a, b) => b - a);
+        return (high + 0.05) / (low + 0.05); };
+    const color = (name) => style.getPropertyValue(name);
+    return { muted: ratio(color("--muted"), page), mutedSoft: ratio(color("--muted"), color("--soft")),
+        accent: ratio(color("--accent"), page), button: ratio(color("--on-accent"), color("--accent")),
+        bad: ratio(color("--bad"), page), badSoft: ratio(color("--bad"), color("--bad-soft")) };
+})()"""
+
+
+@pytest.mark.parametrize("dark", [False, True])
+async def test_texts_can_be_read_in_light_and_in_dark(page: Tab, *, dark: bool) -> None:
+    """WCAG 2.2, 1.4.3: 4.5 to 1."""
+    await page.size(1440, 900, dark=dark)
+    background = await page.value("getComputedStyle(document.body).backgroundColor")
+    assert (background == "rgb(255, 255, 255)") != dark
+    ratios = await page.value(CONTRAST)
+    assert {name: ratio for name, ratio in ratios.items() if ratio < 4.5} == {}
