@@ -55,8 +55,8 @@ CALCULATOR: Final = {
 TOOLS: Final = [WEATHER, CALCULATOR]
 MAX_TURNS: Final = 4
 ADVICE: Final = (
-    "You are a helpful assistant. Use a function when you need data. When a tool response holds what was asked, answer the "
-    "user in a plain sentence."
+    "You are a helpful assistant. Use a function when you need data. When a tool response holds what was asked, "
+    "answer the user in a plain sentence."
 )
 """Without it this small model calls a function again when it has its answer."""
 
