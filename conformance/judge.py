@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from conformance.case import Case, Expectation, Kind, Level
-from conformance.oracle import golden, http, named, openai, stream, tokens, tools, whole
+from conformance.oracle import golden, http, named, openai_wire, stream, tokens, tools, whole
 from conformance.oracle.registry import Finding, Scope, ask, ask_all
 from conformance.oracle.seen import Seen
 
@@ -14,7 +14,7 @@ BETWEEN: Final = ("same-answer", "same-usage", "ids-differ")
 """Asked of answers to one question in several forms."""
 APART: Final = "another-answer"
 """Asked of answers to questions that must be answered otherwise."""
-THEMES: Final = (golden, http, named, openai, stream, tokens, tools, whole)
+THEMES: Final = (golden, http, named, openai_wire, stream, tokens, tools, whole)
 """The modules that fill the registry."""
 
 

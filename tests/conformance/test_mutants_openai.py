@@ -20,7 +20,7 @@ from mindserve.config.settings import Dialect
 from mindserve_engine.native.process import NativeEngine
 from mindserve_engine.options import EngineOptions
 from tests import tiny_models
-from tests.conformance.mutants import openai
+from tests.conformance.mutants import openai_wire
 from tests.conformance.mutants.faults import Mutant
 from tests.conformance.mutants.place import Place, place_before
 from tests.conformance.mutants.proxy import Answer, Fault, Forward, Question, no_fault
@@ -66,18 +66,18 @@ async def test_without_a_fault_every_case_passes(place: Place) -> None:
     assert {name for name, capability in report.capabilities.items() if capability.present} == NEEDED
 
 
-@pytest.mark.parametrize("case", sorted({mutant.case for mutant in openai.COMPUTED}))
+@pytest.mark.parametrize("case", sorted({mutant.case for mutant in openai_wire.COMPUTED}))
 async def test_an_engine_that_computes_passes_without_a_fault(computing: Place, case: str) -> None:
     result = await computing.result_of(Mutant("none", no_fault, case, ""))
     assert result.result is Result.PASS, result.message
 
 
-@pytest.mark.parametrize("mutant", openai.MUTANTS, ids=[mutant.name for mutant in openai.MUTANTS])
+@pytest.mark.parametrize("mutant", openai_wire.MUTANTS, ids=[mutant.name for mutant in openai_wire.MUTANTS])
 async def test_the_fault_is_found(place: Place, mutant: Mutant) -> None:
     check(mutant, await place.result_of(mutant))
 
 
-@pytest.mark.parametrize("mutant", openai.COMPUTED, ids=[mutant.name for mutant in openai.COMPUTED])
+@pytest.mark.parametrize("mutant", openai_wire.COMPUTED, ids=[mutant.name for mutant in openai_wire.COMPUTED])
 async def test_the_fault_of_an_engine_that_computes_is_found(computing: Place, mutant: Mutant) -> None:
     check(mutant, await computing.result_of(mutant))
 
@@ -94,11 +94,11 @@ async def test_a_server_of_the_other_dialect_does_not_pass(place: Place) -> None
     assert {one.case.id: one.result for one in report.cases} == dict.fromkeys(only, Result.FAIL)
 
 
-VLLM = (openai.HEADER, b"vllm")
+VLLM = (openai_wire.HEADER, b"vllm")
 
 
 async def _refuses_everything(question: Question, forward: Forward) -> Answer:
-    return openai.refusal("nothing is taken here")
+    return openai_wire.refusal("nothing is taken here")
 
 
 async def _says_nothing(question: Question, forward: Forward) -> Answer:
