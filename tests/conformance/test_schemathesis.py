@@ -28,7 +28,7 @@ from tests.serving import chat_body, running, scripted_model
 MIN_EXAMPLES: Final = 2000
 MIN_TAKEN: Final = 250
 """Of each pass: bodies that were made up to be taken."""
-MIN_BOUND: Final = 5
+MIN_BOUND: Final = 1
 """Of requests with tools, with strict ones, and with a form of answer."""
 REPLIES: Final = [{"default": True, "pieces": ["Hello", "!", " 世界 ", "🚀"]}]
 
