@@ -65,3 +65,9 @@ def _decoded(text: str) -> Any:
 def json_text(value: Any) -> str:
     """JSON with other alphabets as they are. Raises ``ValueError`` or ``TypeError`` for what JSON has no words for."""
     return json.dumps(value, ensure_ascii=False, allow_nan=False)
+
+
+def named_calls(texts: list[str], tools: Toolbox) -> list[Call] | None:
+    """All of them, or ``None`` where one is no call."""
+    calls = [call for text in texts if (call := named_call(text, tools)) is not None]
+    return calls if len(calls) == len(texts) else None

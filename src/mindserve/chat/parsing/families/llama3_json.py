@@ -7,15 +7,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from mindserve.chat.parsing.json_calls import named_call
+from mindserve.chat.parsing.json_calls import named_calls
 from mindserve.chat.parsing.pieces import Call
 from mindserve.chat.parsing.steps import Captures, Deliver, Family, JsonObject, Literals
 from mindserve.chat.parsing.toolbox import Toolbox
 
 
 def _calls(captures: Captures, tools: Toolbox) -> list[Call] | None:
-    calls = [call for text in captures["call"] if (call := named_call(text, tools)) is not None]
-    return calls if len(calls) == len(captures["call"]) else None
+    return named_calls(captures["call"], tools)
 
 
 LLAMA3_JSON: Final = Family(
