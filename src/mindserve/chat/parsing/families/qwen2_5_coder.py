@@ -4,8 +4,8 @@
 {"name": "pick_city", "arguments": {"city": "Oslo"}}
 ```
 
-Several calls stand in one fence, one after the other. Other JSON in a fence is content: each must begin with the name of
-an offered tool.
+Several calls stand in one fence, one after the other. Other JSON in a fence is content: each must begin with the name
+of an offered tool.
 """
 
 from __future__ import annotations
