@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -67,7 +68,8 @@ def json_text(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, allow_nan=False)
 
 
-def named_calls(texts: list[str], tools: Toolbox) -> list[Call] | None:
-    """All of them, or ``None`` where one is no call."""
+def named_calls(captures: Mapping[str, list[str]], tools: Toolbox) -> list[Call] | None:
+    """All that were kept as ``call``, or ``None`` where one is no call."""
+    texts = captures["call"]
     calls = [call for text in texts if (call := named_call(text, tools)) is not None]
     return calls if len(calls) == len(texts) else None

@@ -74,7 +74,7 @@ class CompiledCpuDevice(CpuDevice):
         return PanelLinear(self._product, weight, bias)
 
     def layer(self, parts: LayerParts) -> Layer:
-        return CompiledLayer(self._layer, parts, TYPES) if fits(parts) else super().layer(parts)
+        return CompiledLayer(self._layer, parts) if fits(parts) else super().layer(parts)
 
     def norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
         x = _rows(x)

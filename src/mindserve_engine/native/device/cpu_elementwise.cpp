@@ -2,12 +2,8 @@
 // embedding, activation. Numbers are float, bfloat16 or float16 in memory and float in registers; a row never depends
 // on its neighbours in the batch.
 
-#include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <cstring>
-#include <type_traits>
-#include <vector>
 
 #include "cpu_numbers.h"
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from mindserve_engine.native.device.base import DeviceBatch, LayerParts
 from mindserve_engine.native.device.cpu_block_plan import BlockPlan
-from mindserve_engine.native.device.cpu_products import PanelLinear
+from mindserve_engine.native.device.cpu_products import TYPES, PanelLinear
 
 _ADDRESS: Final = c_void_p
 
@@ -79,9 +79,8 @@ def fits(parts: LayerParts) -> bool:
 class CompiledLayer:
     """Implements ``Layer`` for parts that ``fits`` takes. Changes ``fed`` and ``residual`` in place."""
 
-    def __init__(self, function: Callable[..., None], parts: LayerParts, cache_types: dict[torch.dtype, int]) -> None:
+    def __init__(self, function: Callable[..., None], parts: LayerParts) -> None:
         self._function = function
-        self._cache_types = cache_types
         self._threads = torch.get_num_threads()
         self._parts = parts  # it owns what the addresses point at
         self._layer = _Layer(
@@ -133,7 +132,7 @@ class CompiledLayer:
             table_width=plan.tables.shape[1],
             blocks=num_blocks,
             block_size=block_size,
-            cache_type=self._cache_types[cache.dtype],
+            cache_type=TYPES[cache.dtype],
             threads=self._threads,
         )
 

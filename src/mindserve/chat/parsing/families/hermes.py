@@ -9,16 +9,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from mindserve.chat.parsing.json_calls import named_call
-from mindserve.chat.parsing.pieces import Call
-from mindserve.chat.parsing.steps import Captures, Deliver, Family, JsonObject, Literals
-from mindserve.chat.parsing.toolbox import Toolbox
-
-
-def _call(captures: Captures, tools: Toolbox) -> list[Call] | None:
-    call = named_call(captures["call"][0], tools)
-    return None if call is None else [call]
-
+from mindserve.chat.parsing.json_calls import named_calls
+from mindserve.chat.parsing.steps import Deliver, Family, JsonObject, Literals
 
 HERMES: Final = Family(
     name="hermes",
@@ -26,6 +18,6 @@ HERMES: Final = Family(
     table={
         "call": JsonObject(name="call", next="close"),
         "close": Literals(choices={"</tool_call>": "deliver"}, at_end="deliver"),
-        "deliver": Deliver(make=_call),
+        "deliver": Deliver(make=named_calls),
     },
 )

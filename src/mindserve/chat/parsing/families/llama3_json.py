@@ -8,14 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from mindserve.chat.parsing.json_calls import named_calls
-from mindserve.chat.parsing.pieces import Call
-from mindserve.chat.parsing.steps import Captures, Deliver, Family, JsonObject, Literals
-from mindserve.chat.parsing.toolbox import Toolbox
-
-
-def _calls(captures: Captures, tools: Toolbox) -> list[Call] | None:
-    return named_calls(captures["call"], tools)
-
+from mindserve.chat.parsing.steps import Deliver, Family, JsonObject, Literals
 
 LLAMA3_JSON: Final = Family(
     name="llama3_json",
@@ -26,6 +19,6 @@ LLAMA3_JSON: Final = Family(
             name="call", next="end", first_keys=frozenset({"name", "parameters", "arguments", "type", "id"})
         ),
         "end": Literals(choices={";": "call"}, at_end="deliver"),
-        "deliver": Deliver(make=_calls),
+        "deliver": Deliver(make=named_calls),
     },
 )
