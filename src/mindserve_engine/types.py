@@ -78,6 +78,58 @@ class Vocabulary(msgspec.Struct, frozen=True, array_like=True):
     tokens that the model was taught; without it, into the longest ones."""
 
 
+class MediaKind(enum.StrEnum):
+    IMAGE = "image"
+    VIDEO = "video"
+    AUDIO = "audio"
+
+
+class MediaItem(msgspec.Struct, frozen=True, kw_only=True):
+    """One image, video or recording of a prompt, decoded and brought to the size that the model sees.
+
+    The engine makes embeddings of it, one for each of its placeholders (capability ``MEDIA``)."""
+
+    kind: MediaKind
+    start: int
+    """Index of its first placeholder in ``prompt_token_ids``; the others follow without a gap."""
+    num_tokens: int
+    """Placeholders, at least 1: what ``EngineInfo.media`` gives for ``shape``."""
+    shape: tuple[int, ...]
+    """Image: (height, width, 3). Video: (frames, height, width, 3). Recording: (samples,)."""
+    data: bytes
+    """In C order. Pixels: RGB in uint8. Samples: float32, one channel at ``MediaModel.sample_rate``."""
+    digest: bytes
+    """SHA-256 of ``kind``, ``shape``, ``seconds_per_frame`` and ``data``: items that are equal to the model, and no
+    others, have the same."""
+    seconds_per_frame: float = 0.0
+    """Video: time between the frames that were taken."""
+
+
+class MediaModel(msgspec.Struct, frozen=True, kw_only=True):
+    """What a model takes beside text, as far as its caller must know it to cut media to size and count them."""
+
+    image_token_id: int | None = None
+    """The placeholder; None: the model takes none of the kind."""
+    video_token_id: int | None = None
+    audio_token_id: int | None = None
+    patch_size: int = 0
+    """Pixels on a side of a patch."""
+    merge_size: int = 0
+    """Patches on a side that become one token: heights and widths are multiples of ``patch_size * merge_size``."""
+    frames_per_patch: int = 0
+    """Frames of a video that become one grid step; an odd last frame is doubled."""
+    min_pixels: int = 0
+    """Of an image, and of a frame: smaller ones are enlarged."""
+    max_pixels: int = 0
+    """Of an image: larger ones are made smaller."""
+    sample_rate: int = 0
+    """Of recordings, in Hz."""
+    samples_per_frame: int = 0
+    """Samples between two frames of features."""
+    max_samples: int = 0
+    """The longest recording, in samples."""
+
+
 class GenerationRequest(msgspec.Struct, frozen=True, kw_only=True):
     """One prompt to be continued."""
 
@@ -102,6 +154,8 @@ class GenerationRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Report each token's log-probability and those of so many likeliest tokens, 0 or more (``LOGPROBS``)."""
     adapter: str | None = None
     """Name of a LoRA adapter of ``EngineOptions.adapters`` (``LORA``)."""
+    media: tuple[MediaItem, ...] = ()
+    """In the order of their placeholders (``MEDIA``)."""
     grammar: str | None = None
     """What the text must follow, in llguidance's Lark form (``GRAMMAR``). After its end only an end-of-sequence token
     can come, so ``ignore_eos`` would make a sequence of those."""
@@ -171,6 +225,8 @@ class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):
     capabilities: frozenset[Capability] = frozenset()
     adapters: tuple[str, ...] = ()
     """Names of the LoRA adapters that were loaded."""
+    media: MediaModel | None = None
+    """None: the model takes text alone."""
     device: str = "cpu"
     weights: str = ""
     """How the weights are held ("int4", "bfloat16", "float32"), for the start-up line."""
