@@ -105,8 +105,8 @@ class Expectation:
     status: int = 200
     names: str | None = None
     """The place that a refusal must name."""
-    unless: str | None = None
-    """A request that asks for what a server may lack may be refused too, by naming this place."""
+    unless: tuple[str, ...] = ()
+    """A request that asks for what a server may lack may be refused too, by naming one of these places."""
     checks: tuple[Check, ...] = ()
     same_as: tuple[Change, ...] = ()
     """Requests whose answers say the same, streamed or not."""
@@ -129,7 +129,7 @@ class Expectation:
         extra = [check.id if check.argument is None else f"{check.id}: {check.argument}" for check in self.checks]
         extra += ["the same answer as to the question in its other forms"] * bool(self.same_as)
         extra += ["another answer than to the other question"] * bool(self.unlike)
-        extra += [f"or a refusal that names {self.unless}"] * bool(self.unless)
+        extra += [f"or a refusal that names {' or '.join(self.unless)}"] * bool(self.unless)
         return "; ".join([told, *extra])
 
 

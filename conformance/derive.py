@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from conformance.bodies import Change, bases, steps
 from conformance.case import Call, Case, Expectation, Kind, Level
-from conformance.contract import Contract, Schema, lines_of, load_contract, readings_of
+from conformance.contract import Contract, Schema, lines_of, listed, load_contract, readings_of
 from conformance.derive_values import Trial, trials
 from conformance.dialects import VLLM
 from conformance.files import PACKAGE, read_yaml
@@ -40,7 +40,7 @@ class Field:
     neutral: tuple[Any, ...]
     """Values that say no more than leaving the field out; null is always one."""
     fixed: bool
-    unless: str | None
+    unless: tuple[str, ...]
     alone: bool
     reading: Mapping[str, str]
     """Kind of case -> the reading on which alone it stands; "*" is all kinds."""
@@ -99,7 +99,7 @@ def _field(
         feature=frozenset(extra.get("feature", ())),
         neutral=tuple(extra.get("neutral", ())),
         fixed=extra.get("fixed", False),
-        unless=extra.get("unless"),
+        unless=tuple(listed(extra.get("unless"))),
         alone=extra.get("alone", False),
         reading=extra.get("reading", {}),
     )
@@ -159,7 +159,7 @@ def _absent_case(field: Field) -> Case:
 
 def _accepted(field: Field, kind: str, says: str, change: Change, reading: str | None = None) -> Case:
     value = change.put[field.place]
-    expect = Expectation(kind=Kind.ANSWER, unless=None if field.is_neutral(value) else field.unless)
+    expect = Expectation(kind=Kind.ANSWER, unless=() if field.is_neutral(value) else field.unless)
     return _case(field, kind, says, change, expect, reading, field.needs_for(value))
 
 

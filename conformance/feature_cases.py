@@ -21,5 +21,5 @@ def feature_cases() -> Iterator[Case]:
                 readings=("C19",),
                 level=Level.SHOULD,
                 call=Call(change=change_of(probe)),
-                expect=Expectation(kind=Kind.ANSWER, unless=listed(probe["field"])[0]),
+                expect=Expectation(kind=Kind.ANSWER, unless=tuple(listed(probe["field"]))),
             )

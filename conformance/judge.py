@@ -8,6 +8,7 @@ from conformance.case import Case, Expectation, Kind, Level
 from conformance.oracle import golden, http, named, openai_wire, stream, tokens, tools, whole
 from conformance.oracle.registry import Finding, Scope, ask, ask_all
 from conformance.oracle.seen import Seen
+from conformance.oracle.shapes import names_place
 
 BAD_REQUEST: Final = 400
 BETWEEN: Final = ("same-answer", "same-usage", "ids-differ")
@@ -28,10 +29,16 @@ def judge(case: Case, seen: Seen) -> list[Finding]:
     return findings
 
 
+def _named(places: tuple[str, ...], seen: Seen) -> str:
+    """The one of ``places`` that the answer names, else the first."""
+    text = seen.exchange.body.decode(errors="replace")
+    return next((place for place in places if names_place(text, place)), places[0])
+
+
 def _findings(case: Case, seen: Seen) -> list[Finding]:
     expect = case.expect
-    if expect.unless is not None and seen.exchange.status != expect.status:
-        expect = Expectation(kind=Kind.REFUSED, status=seen.contract.dialect.invalid, names=expect.unless)
+    if expect.unless and seen.exchange.status != expect.status:
+        expect = Expectation(kind=Kind.REFUSED, status=seen.contract.dialect.invalid, names=_named(expect.unless, seen))
         seen.is_excused = True
     seen.status, seen.names = expect.status, expect.names
     findings = ask_all(Scope.HTTP, seen)

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from conformance.bodies import Change
 from conformance.case import CHAT, Call, Case, Expectation, Kind, Level
-from conformance.contract import Contract, lines_of, load_contract, readings_of
+from conformance.contract import Contract, lines_of, listed, load_contract, readings_of
 from conformance.dialects import DIALECTS, VLLM
 from conformance.files import CASES, SuiteError, read_yaml
 
@@ -24,8 +24,8 @@ class RuleCase:
     """What the refusal's text must name."""
     breaks: dict[str, Any]
     keeps: dict[str, Any]
-    unless: str | None
-    """A place that a server may name to refuse ``keeps`` for another reason than the rule: it lacks a feature."""
+    unless: tuple[str, ...]
+    """Places of which a server may name one to refuse ``keeps`` for a reason of its own: it lacks a feature."""
 
 
 def load_rule_cases(model: str, dialect: str = VLLM) -> list[RuleCase]:
@@ -36,7 +36,7 @@ def load_rule_cases(model: str, dialect: str = VLLM) -> list[RuleCase]:
             field=pair["field"],
             breaks=Change(put=pair["breaks"]).body(model),
             keeps=Change(put=pair["keeps"]).body(model),
-            unless=pair.get("unless"),
+            unless=tuple(listed(pair.get("unless"))),
         )
         for pair in _pairs(load_contract(dialect))
     ]
@@ -57,7 +57,7 @@ def rule_pair_cases(dialect: str = VLLM) -> Iterator[Case]:
 
 
 def _answer(entry: dict[str, Any]) -> Expectation:
-    return Expectation(kind=Kind.ANSWER, unless=entry.get("unless"))
+    return Expectation(kind=Kind.ANSWER, unless=tuple(listed(entry.get("unless"))))
 
 
 def _case(

@@ -161,7 +161,7 @@ def test_neutral_values_are_asked_of_every_server() -> None:
     for name in (*names, "n.absent", "use_beam_search.absent", "tools.no-items", "response_format.null"):
         case = _case(f"request.{name}")
         assert case.needs <= {"reproducible"}, name
-        assert case.expect.unless is None, name
+        assert not case.expect.unless, name
     for name, need in {
         "n.at-maximum": "several",
         "use_beam_search.is-true": "beam",

@@ -289,7 +289,7 @@ def test_503_says_when_to_come_back() -> None:
 
 
 def test_what_a_server_may_lack_it_may_refuse_by_name() -> None:
-    expect = Expectation(kind=Kind.ANSWER, unless="messages[0].content[0]")
+    expect = Expectation(kind=Kind.ANSWER, unless=("messages[0].content[0]",))
     assert _found(refusal_exchange(422, "messages[0].content[0].type: no media"), expect=expect) == set()
     assert "refusal-names-field" in _found(refusal_exchange(422, "no"), expect=expect)
     assert "status" in _found(refusal_exchange(500, "messages", "Incomplete Generation"), expect=expect)
