@@ -28,7 +28,7 @@ _SOURCES: Final = (
     "cpu_layer.cpp",
     "cpu_products.cpp",
 )
-_HEADERS: Final = ("cpu_multiply.h", "cpu_numbers.h")
+_HEADERS: Final = ("cpu_dot.h", "cpu_multiply.h", "cpu_numbers.h")
 _FLAGS: Final = (
     "-std=c++17",
     "-O3",

@@ -22,7 +22,7 @@
 #include <vector>
 
 #if defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
-#include <immintrin.h>
+#include "cpu_dot.h"
 
 namespace {
 
@@ -40,12 +40,6 @@ inline __m256i repeated(const int8_t* four_codes) {
     int32_t four;
     std::memcpy(&four, four_codes, sizeof four);
     return _mm256_set1_epi32(four);
-}
-
-// Keeps the compiler from adding a whole group's products up in another order, for which it has not registers enough.
-inline __m256i in_order(__m256i sum) {
-    asm("" : "+x"(sum));
-    return sum;
 }
 
 // Rows of activations as whole numbers: value = code * scale; sums are those of a group's values. The input that was
@@ -117,10 +111,9 @@ struct FourBits {
     static constexpr int kOutputs = 16;
     static constexpr int64_t kBlock = 4 * kOutputs + 32 * kQuads;
 
-    // Sums of up to 16 products of 15 * 127 at most fit 16 bits.
     template <int kRows>
     static void tile(const uint8_t* block, const Rounded& x, float* out) {
-        const __m256i low = _mm256_set1_epi8(15), ones = _mm256_set1_epi16(1);
+        const __m256i low = _mm256_set1_epi8(15);
         const int64_t groups = x.groups();
         __m256 total[kRows][2];
         for (int r = 0; r < kRows; ++r) total[r][0] = total[r][1] = _mm256_setzero_ps();
@@ -132,21 +125,21 @@ struct FourBits {
                 const __m256i both = bytes(block + 64 + 32 * q);
                 const __m256i first = _mm256_and_si256(both, low);
                 const __m256i second = _mm256_and_si256(_mm256_srli_epi16(both, 4), low);
-#pragma GCC unroll 4
+#pragma GCC unroll 8
                 for (int r = 0; r < kRows; ++r) {
                     const __m256i code = repeated(x.codes + r * x.inputs + g * kGroup + 4 * q);
-                    sums[r][0] = in_order(_mm256_add_epi16(sums[r][0], _mm256_maddubs_epi16(first, code)));
-                    sums[r][1] = in_order(_mm256_add_epi16(sums[r][1], _mm256_maddubs_epi16(second, code)));
+                    sums[r][0] = SmallSums::add(sums[r][0], first, code);
+                    sums[r][1] = SmallSums::add(sums[r][1], second, code);
                 }
             }
             const __m256 scale[2] = {halves(block), halves(block + 16)};
             const __m256 minimum[2] = {halves(block + 32), halves(block + 48)};
-#pragma GCC unroll 4
+#pragma GCC unroll 8
             for (int r = 0; r < kRows; ++r) {
                 const __m256 factor = _mm256_set1_ps(x.scales[r * groups + g]);
                 const __m256 sum = _mm256_set1_ps(x.sums[r * groups + g]);
                 for (int half = 0; half < 2; ++half) {
-                    const __m256 dot = _mm256_cvtepi32_ps(_mm256_madd_epi16(sums[r][half], ones));
+                    const __m256 dot = _mm256_cvtepi32_ps(SmallSums::total(sums[r][half]));
                     total[r][half] = _mm256_fmadd_ps(dot, _mm256_mul_ps(scale[half], factor), total[r][half]);
                     total[r][half] = _mm256_fmadd_ps(minimum[half], sum, total[r][half]);
                 }
@@ -171,10 +164,9 @@ struct EightBits {
     static constexpr int kOutputs = 8;
     static constexpr int64_t kBlock = 2 * kOutputs + 32 * kQuads;
 
-    // The product wants one side without sign: the weight's sign goes over to the activation. 2 * 127 * 128 fits 16 bits.
+    // The product wants one side without sign: the weight's sign goes over to the activation.
     template <int kRows>
     static void tile(const uint8_t* block, const Rounded& x, float* out) {
-        const __m256i ones = _mm256_set1_epi16(1);
         const int64_t groups = x.groups();
         __m256 total[kRows];
         for (int r = 0; r < kRows; ++r) total[r] = _mm256_setzero_ps();
@@ -184,18 +176,17 @@ struct EightBits {
 #pragma GCC unroll 8
             for (int q = 0; q < kQuads; ++q) {
                 const __m256i weight = bytes(block + 16 + 32 * q), size = _mm256_abs_epi8(weight);
-#pragma GCC unroll 4
+#pragma GCC unroll 8
                 for (int r = 0; r < kRows; ++r) {
                     const __m256i code = repeated(x.codes + r * x.inputs + g * kGroup + 4 * q);
-                    const __m256i pairs = _mm256_maddubs_epi16(size, _mm256_sign_epi8(code, weight));
-                    sums[r] = in_order(_mm256_add_epi32(sums[r], _mm256_madd_epi16(pairs, ones)));
+                    sums[r] = Sums::add(sums[r], size, _mm256_sign_epi8(code, weight));
                 }
             }
             const __m256 scale = halves(block);
-#pragma GCC unroll 4
+#pragma GCC unroll 8
             for (int r = 0; r < kRows; ++r) {
                 const __m256 factor = _mm256_mul_ps(scale, _mm256_set1_ps(x.scales[r * groups + g]));
-                total[r] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sums[r]), factor, total[r]);
+                total[r] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(Sums::total(sums[r])), factor, total[r]);
                 const float great = x.greats[r * groups + g];
                 if (great == 0) continue;
                 const int place = x.places[r * groups + g];
@@ -241,6 +232,7 @@ template <class Bits>
 void panel_product(const uint8_t* panel, const Rounded& x, int64_t begin, int64_t end, int64_t first,
                    const Output& to) {
     int64_t row = begin;
+    for (; row + kTileRows <= end; row += kTileRows) panel_rows<Bits, kTileRows>(panel, x, row, first, to);
     for (; row + 4 <= end; row += 4) panel_rows<Bits, 4>(panel, x, row, first, to);
     switch (end - row) {
         case 3: panel_rows<Bits, 3>(panel, x, row, first, to); break;

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import ctypes
+import platform
+import subprocess
+from pathlib import Path
+
 import pytest
 import torch
 from torch import Tensor
 
+from mindserve_engine.native.device import cpu_build
 from mindserve_engine.native.device.cpu_compiled import CompiledCpuDevice
 from mindserve_engine.native.device.cpu_products import PanelLinear
 from mindserve_engine.native.weights.quantised import GROUP, Int4Weight, Int8Weight
@@ -127,3 +133,40 @@ def test_scales_beyond_float16_are_left_to_torch(device: CompiledCpuDevice) -> N
 
 def test_quantised_models_compute_in_float32(device: CompiledCpuDevice) -> None:
     assert device.compute_dtype(torch.bfloat16, quantised=True) == torch.float32
+
+
+@pytest.fixture(scope="module")
+def with_vnni(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
+    """The kernels as processors with VNNI get them, its instruction written out where this one has it not."""
+    return ctypes.CDLL(str(compiled(tmp_path_factory.mktemp("vnni"), "-march=native", "-DMINDSERVE_EMULATED_VNNI")))
+
+
+def compiled(folder: Path, *flags: str) -> Path:
+    compiler = cpu_build._find_compiler()
+    assert compiler is not None
+    source = Path(cpu_build.__file__).with_name("cpu_products.cpp")
+    target = folder / "products.so"
+    optimised = ("-std=c++17", "-O2", "-fopenmp", "-fPIC", "-shared", *flags)
+    subprocess.run([compiler, *optimised, str(source), "-o", str(target)], check=True)
+    return target
+
+
+@BITS
+@SHAPES
+@pytest.mark.parametrize("num_rows", [1, 3, 7, 8, 21])
+def test_vnni_gives_the_same_bits(
+    device: CompiledCpuDevice, with_vnni: ctypes.CDLL, bits: int, outputs: int, inputs: int, num_rows: int
+) -> None:
+    linear = device.linear(a_weight(bits, outputs, inputs), torch.randn(outputs), torch.float32)
+    assert isinstance(linear, PanelLinear)
+    x = activations(num_rows, inputs)
+    expected = linear(x)
+    with_vnni.mindserve_product.argtypes = device._product.argtypes
+    linear._product = with_vnni.mindserve_product
+    assert linear(x).equal(expected)
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="VNNI is an extension of x86-64")
+@pytest.mark.parametrize("flags", [("-march=cascadelake",), ("-march=haswell", "-mavxvnni")])
+def test_vnni_is_used_where_there_is_one(tmp_path: Path, flags: tuple[str, ...]) -> None:
+    assert b"dpbusd" in subprocess.check_output(["objdump", "-d", str(compiled(tmp_path, *flags))])
