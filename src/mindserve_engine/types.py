@@ -161,7 +161,7 @@ class GenerationRequest(msgspec.Struct, frozen=True, kw_only=True):
     can come, so ``ignore_eos`` would make a sequence of those."""
 
 
-class TokenTiming(msgspec.Struct, frozen=True, array_like=True):
+class TokenTiming(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What the loop measured for one generated token."""
 
     queue_wait_us: int
@@ -172,7 +172,7 @@ class TokenTiming(msgspec.Struct, frozen=True, array_like=True):
     """First token: from the start of its first prefill step to the token. Later: duration of the decode step."""
 
 
-class TokenLogprobs(msgspec.Struct, frozen=True, array_like=True):
+class TokenLogprobs(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Log-probabilities at one output position, natural logarithm, from the model's own distribution: before penalties,
     temperature and truncation. Finite: what the model rules out is ``LOGPROB_FLOOR``."""
 
@@ -183,7 +183,7 @@ class TokenLogprobs(msgspec.Struct, frozen=True, array_like=True):
     top_logprobs: list[float]
 
 
-class SequenceEvent(msgspec.Struct, frozen=True, array_like=True):
+class SequenceEvent(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """New tokens of one sequence, or its end, or both."""
 
     request_id: str

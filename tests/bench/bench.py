@@ -16,7 +16,7 @@ import httpx2
 from client import Timed, stream_once
 from rich.console import Console
 from rich.table import Table
-from server import serve_default_model
+from server import serving
 from workload import PromptMaker
 
 
@@ -73,7 +73,7 @@ def main() -> None:
             table.add_column(f"{name} p{percentile} ms", justify="right")
     console = Console(width=120)
     with contextlib.ExitStack() as stack:
-        url = options.base_url.rstrip("/") if options.base_url else stack.enter_context(serve_default_model())
+        url = options.base_url.rstrip("/") if options.base_url else stack.enter_context(serving()).url
         shape = {"prompt_tokens": options.prompt_tokens, "max_tokens": options.max_tokens}
         asyncio.run(measure(url, clients=2, requests=4, **shape))  # warms both sides up
         for clients in options.clients:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Final
 
 import msgspec
@@ -35,34 +35,47 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     dialect: Dialect
     form: StreamForm
 
-    async def events(self) -> AsyncIterator[SequenceEvent]:
-        """The engine's events until the answer is complete. Raises the cause when the request is given up, and
-        ``EngineFault`` when the engine cannot finish it."""
-        with engine_errors():
-            self.deadlines.waiting()
-            async for event in self.generation:
-                self.deadlines.received()
-                self.request.raise_if_given_up()
-                if event.failure is not None:
-                    raise EngineFault(f"the engine could not finish the request: {event.failure}")
-                self.observation.tokens(
-                    index=event.index, num_tokens=len(event.token_ids), num_prompt_tokens=event.num_prompt_tokens
-                )
-                yield event
-                if self.answer.is_complete:
-                    self.generation.abort()  # a stop string ends an answer of which the engine knows nothing
-                    return
-                if event.finish_reason is None and self.answer.has_ended(event.index):
-                    self.generation.stop(event.index)
-                self.deadlines.waiting()
+    def _take(self, event: SequenceEvent) -> None:
+        """Count an event of the engine. Raises the cause when the request is given up, and ``EngineFault`` when the
+        engine cannot finish it."""
+        self.deadlines.received()
         self.request.raise_if_given_up()
-        raise EngineFault("the engine ended the request without a finish reason")
+        if event.failure is not None:
+            raise EngineFault(f"the engine could not finish the request: {event.failure}")
+        self.observation.tokens(
+            index=event.index, num_tokens=len(event.token_ids), num_prompt_tokens=event.num_prompt_tokens
+        )
+
+    def _shown(self, event: SequenceEvent) -> bytes:
+        """The frames of what an event makes, often one, none while its text is held back."""
+        chunks = self.answer.chunks(event, full_text=self.form.has_full_text)
+        return b"".join([frame(self.form.chunk(chunk)) for chunk in chunks])
+
+    def _is_last(self, event: SequenceEvent) -> bool:
+        """Whether the answer is complete with this event. What the engine need not go on with is stopped: a stop string
+        ends a text of which the engine knows nothing."""
+        if self.answer.is_complete:
+            self.generation.abort()
+            return True
+        if event.finish_reason is None and self.answer.has_ended(event.index):
+            self.generation.stop(event.index)
+        self.deadlines.waiting()
+        return False
+
+    def _incomplete(self) -> MindserveError:
+        """Why the engine's events ended before the answer."""
+        return self.request.cause or EngineFault("the engine ended the request without a finish reason")
 
     async def complete(self) -> msgspec.Struct:
         """The body of the whole answer."""
-        async for event in self.events():
-            self.answer.feed(event)
-        return self.dialect.completion(self.answer.completion())
+        with engine_errors():
+            self.deadlines.waiting()
+            async for event in self.generation:
+                self._take(event)
+                self.answer.feed(event)
+                if self._is_last(event):
+                    return self.dialect.completion(self.answer.completion())
+        raise self._incomplete()
 
     async def frames(self) -> AsyncGenerator[bytes, None]:
         """The stream, its last frame being ``[DONE]`` or the event of what went wrong.
@@ -71,10 +84,16 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
         """
         yield b"".join([frame(self.form.opening(chunk)) for chunk in self.answer.opening()])
         try:
-            async for event in self.events():
-                chunks = self.answer.chunks(event, full_text=self.form.has_full_text)
-                if chunks:
-                    yield b"".join([frame(self.form.chunk(chunk)) for chunk in chunks])
+            with engine_errors():
+                self.deadlines.waiting()
+                async for event in self.generation:
+                    self._take(event)
+                    if data := self._shown(event):
+                        yield data
+                    if self._is_last(event):
+                        break
+                else:
+                    raise self._incomplete()
         except ClientGone:
             self.observation.end(Outcome.ABORTED)
             return

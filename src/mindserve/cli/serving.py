@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 from typing import Final
 
@@ -56,6 +57,8 @@ async def run_server(plan: ServingPlan, console: Console) -> int:
     ]
     try:
         if await _became_ready(engine, signals, console):
+            gc.collect()
+            gc.freeze()  # the libraries and the vocabulary stay: collections during requests need not look at them
             print(*ready_lines(plan.planes, plan.settings, engine.info), sep="\n", flush=True)  # noqa: T201 - to a person
             await signals.stop.wait()
             await _drain(app.state.lifecycle, signals)

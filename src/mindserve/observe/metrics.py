@@ -14,6 +14,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, generate_la
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from mindserve.observe.rate import RateWindow
+from mindserve.observe.tally import DurationTally, TokenCount
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -54,11 +55,11 @@ class Metrics:
         self.failed = self._counter("request_failed", "Chat requests refused or failed.")
         self.aborted = self._counter("request_aborted", "Chat requests whose client left before the end.")
         self.prompt_tokens = self._counter("prompt_tokens", "Prompt tokens processed.")
-        self.generation_tokens = self._counter("generation_tokens", "Tokens generated.")
+        self.generation_tokens = TokenCount("generation_tokens", "Tokens generated.")
         self.first_token_s = self._histogram(
             "time_to_first_token_seconds", "From arrival to the first token.", FIRST_TOKEN_BUCKETS_S
         )
-        self.next_token_s = self._histogram(
+        self.next_token_s = DurationTally(
             "time_per_output_token_seconds", "Between two tokens of a sequence.", NEXT_TOKEN_BUCKETS_S
         )
         self.latency_s = self._histogram(
@@ -86,6 +87,8 @@ class Metrics:
 
     def collect(self) -> Iterable[Metric]:
         """The figures of the moment (the registry calls this at each scrape)."""
+        yield self.generation_tokens.family(self.model_name)
+        yield self.next_token_s.family(self.model_name)
         now = self.clock()
         engine = self._engine_figures()
         gauges = {
@@ -105,6 +108,8 @@ class Metrics:
 
     def describe(self) -> Iterable[Metric]:
         """Names without values, so that registering does not ask the engine anything."""
+        yield self.generation_tokens.family(self.model_name)
+        yield self.next_token_s.family(self.model_name)
         for name, text in GAUGE_TEXTS.items():
             yield GaugeMetricFamily(name, text)
         for name, text in COUNTER_TEXTS.items():

@@ -41,16 +41,17 @@ class RequestObservation:
             return
         metrics = self._metrics
         now = metrics.clock()
-        if not self._last_token_at:
+        last_at = self._last_token_at.get(index)
+        if last_at is not None:
+            metrics.next_token_s.add((now - last_at) / num_tokens)
+        elif not self._last_token_at:
             self.num_prompt_tokens = num_prompt_tokens
             metrics.first_token_s.observe(now - self._arrived_at)
             metrics.prompt_tokens.inc(num_prompt_tokens)
             metrics.prompt_rate.add(num_prompt_tokens, now)
-        elif index in self._last_token_at:
-            metrics.next_token_s.observe((now - self._last_token_at[index]) / num_tokens)
         self._last_token_at[index] = now
         self.num_generated_tokens += num_tokens
-        metrics.generation_tokens.inc(num_tokens)
+        metrics.generation_tokens.total += num_tokens
         metrics.generation_rate.add(num_tokens, now)
 
     def end(self, outcome: Outcome, reason: str | None = None) -> None:

@@ -6,8 +6,6 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 
-import msgspec
-
 from mindserve_engine.interface import GenerationFailed
 from mindserve_engine.scripted.plan import Plan, SequencePlan
 from mindserve_engine.scripted.script import figure_at
@@ -113,7 +111,9 @@ class ScriptedGeneration:
         position = self._num_steps
         self._num_steps = position + 1
         if position == self._plan.reply.fail_sequence_after and 0 in self._open:
-            self._events.append(self._bare_event(0, failure="the script says so"))
+            failure, plan = "the script says so", self._plan
+            request_id, num_prompt = plan.request.request_id, plan.num_prompt_tokens
+            self._events.append(SequenceEvent(request_id, 0, [], [], None, num_prompt, self.num_cached_tokens, failure))
             del self._open[0]
         if self._plan.request.beam_width:
             if self._num_steps == max(sequence.num_tokens for sequence in self._plan.sequences):
@@ -136,19 +136,17 @@ class ScriptedGeneration:
         """Tokens ``start:end`` of a sequence."""
         request = self._plan.request
         num_top, is_end = request.num_logprobs, end == sequence.num_tokens
-        return msgspec.structs.replace(
-            self._bare_event(index),
-            token_ids=[sequence.token_at(position) for position in range(start, end)],
-            timings=[sequence.timing_at(position) for position in range(start, end)],
-            finish_reason=sequence.finish_reason if is_end else None,
+        return SequenceEvent(
+            request.request_id,
+            index,
+            [sequence.token_at(position) for position in range(start, end)],
+            [sequence.timing_at(position) for position in range(start, end)],
+            sequence.finish_reason if is_end else None,
+            self._plan.num_prompt_tokens,
+            self.num_cached_tokens,
             logprobs=[] if num_top is None else [sequence.logprobs_at(p, num_top) for p in range(start, end)],
             beam_score=sequence.score if request.beam_width else None,
         )
-
-    def _bare_event(self, index: int, *, failure: str | None = None) -> SequenceEvent:
-        plan = self._plan
-        num_prompt, num_cached = plan.num_prompt_tokens, self.num_cached_tokens
-        return SequenceEvent(plan.request.request_id, index, [], [], None, num_prompt, num_cached, failure)
 
     def _end(self) -> None:
         if not self._ended:

@@ -5,6 +5,10 @@
 #include <cstdint>
 #include <type_traits>
 
+#if defined(__AVX2__)
+#include <immintrin.h>
+#endif
+
 #include "cpu_numbers.h"
 
 namespace {
@@ -19,29 +23,69 @@ inline Eight eight(const BFloat16* from) {
     return reinterpret_cast<Eight>(__builtin_convertvector(bits, EightBits) << 16);
 }
 inline Eight eight(const Half* from) {
+#if defined(__AVX2__) && defined(__F16C__)  // the compiler would widen them one by one
+    return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
+#else
     Eight wide;
     for (int i = 0; i < 8; ++i) wide[i] = static_cast<float>(from[i]);
     return wide;
+#endif
 }
+
+// Sixteen numbers in two registers, in whatever order costs least: `split` reads numbers of type K, `gather` and
+// `scatter` take floats to that order and back.
+template <class K>
+struct Sixteen {
+    static void split(const K* from, Eight& one, Eight& other) { one = eight(from), other = eight(from + 8); }
+    static void gather(const float* from, Eight& one, Eight& other) { one = eight(from), other = eight(from + 8); }
+    static void scatter(float* to, Eight one, Eight other) {
+        *reinterpret_cast<Eight*>(to) = one, *reinterpret_cast<Eight*>(to + 8) = other;
+    }
+};
+
+#if defined(__AVX2__)
+// Two bfloat16 lie in each 32 bits: the lower is a shift away from a float, the upper a mask.
+template <>
+struct Sixteen<BFloat16> {
+    static void split(const BFloat16* from, Eight& one, Eight& other) {
+        const __m256i both = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
+        one = _mm256_castsi256_ps(_mm256_slli_epi32(both, 16));
+        other = _mm256_castsi256_ps(_mm256_and_si256(both, _mm256_set1_epi32(static_cast<int>(0xffff0000))));
+    }
+    static void gather(const float* from, Eight& one, Eight& other) {  // even and odd ones
+        const __m256 low = _mm256_loadu_ps(from), high = _mm256_loadu_ps(from + 8);
+        one = ordered(_mm256_shuffle_ps(low, high, 0x88)), other = ordered(_mm256_shuffle_ps(low, high, 0xdd));
+    }
+    static void scatter(float* to, Eight one, Eight other) {
+        const __m256 first = _mm256_unpacklo_ps(one, other), second = _mm256_unpackhi_ps(one, other);
+        _mm256_storeu_ps(to, _mm256_permute2f128_ps(first, second, 0x20));
+        _mm256_storeu_ps(to + 8, _mm256_permute2f128_ps(first, second, 0x31));
+    }
+
+  private:
+    // Shuffling works within halves of a register.
+    static __m256 ordered(__m256 mixed) {
+        return _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(mixed), 0xd8));
+    }
+};
+#endif
 
 // sums [rows, 16] += left [rows, count] * right [count, 16], in the order of `count`
 template <int kRows, class K>
 inline void sixteen(const float* left, int64_t left_stride, const K* right, int64_t right_stride, int64_t count,
                     float* sums, int64_t sums_stride) {
-    Eight low[kRows], high[kRows];
-    for (int r = 0; r < kRows; ++r) low[r] = eight(sums + r * sums_stride), high[r] = eight(sums + r * sums_stride + 8);
+    Eight one[kRows], other[kRows];
+    for (int r = 0; r < kRows; ++r) Sixteen<K>::gather(sums + r * sums_stride, one[r], other[r]);
     for (int64_t i = 0; i < count; ++i) {
-        const Eight first = eight(right + i * right_stride), second = eight(right + i * right_stride + 8);
-#pragma GCC unroll 4
+        Eight first, second;
+        Sixteen<K>::split(right + i * right_stride, first, second);
+#pragma GCC unroll 6
         for (int r = 0; r < kRows; ++r) {
-            low[r] += left[r * left_stride + i] * first;
-            high[r] += left[r * left_stride + i] * second;
+            one[r] += left[r * left_stride + i] * first;
+            other[r] += left[r * left_stride + i] * second;
         }
     }
-    for (int r = 0; r < kRows; ++r) {
-        *reinterpret_cast<Eight*>(sums + r * sums_stride) = low[r];
-        *reinterpret_cast<Eight*>(sums + r * sums_stride + 8) = high[r];
-    }
+    for (int r = 0; r < kRows; ++r) Sixteen<K>::scatter(sums + r * sums_stride, one[r], other[r]);
 }
 
 // The same for any number of rows and columns.
@@ -58,8 +102,10 @@ void multiply(const float* left, int64_t left_stride, const K* right, int64_t ri
                            sums + r * sums_stride + column, sums_stride);
             r += kRows;
         };
-        while (r + 4 <= rows) some(std::integral_constant<int, 4>());
-        if (rows - r == 3) some(std::integral_constant<int, 3>());
+        while (r + 6 <= rows) some(std::integral_constant<int, 6>());  // sums, inputs and one factor: fifteen registers
+        if (rows - r == 5) some(std::integral_constant<int, 5>());
+        else if (rows - r == 4) some(std::integral_constant<int, 4>());
+        else if (rows - r == 3) some(std::integral_constant<int, 3>());
         else if (rows - r == 2) some(std::integral_constant<int, 2>());
         else if (rows - r == 1) some(std::integral_constant<int, 1>());
     }

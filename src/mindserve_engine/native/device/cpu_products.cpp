@@ -28,7 +28,7 @@ namespace {
 
 constexpr int64_t kGroup = 32;            // inputs that share a scale
 constexpr int kQuads = kGroup / 4;        // 4 inputs of 8 outputs fill a register
-constexpr int64_t kRowBytes = 128 << 10;  // of rounded activations that are worked on together: they stay in the cache
+constexpr int64_t kRowBytes = 48 << 10;  // of rounded activations that are worked on together: they stay in the nearest cache
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr int64_t kParallelWork = 1 << 15;  // weights times rows: below, waking the threads costs more than the work
 
