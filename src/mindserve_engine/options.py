@@ -25,10 +25,10 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Sequences in one step (maxBatchSize)."""
     max_step_tokens: int = 2048
     """Token budget of one step (maxPrefillTokens): prompts longer than what is left of it are cut into chunks."""
-    mixed_step_ms: float = 250.0
+    mixed_step_ms: float = 75.0
     """Time for a step that works on prompts beside sequences that decode: no more of the prompts is run than the
-    measured speed allows, so that running answers do not pause for longer. Where decodes alone take more than half of
-    it, prompts get as much time as they. Prompts by themselves are not held back."""
+    measured speed allows, so that running answers do not pause for longer. Where decodes alone take long, it may
+    take two and a half times as long as they. Prompts by themselves are not held back."""
     max_waiting: int = 1024
     """Requests that may wait; one more is refused with ``QueueFull``."""
     block_size: int = 128

@@ -17,6 +17,8 @@ class Timed:
     """To the first chunk that carries text."""
     total_s: float
     num_tokens: int
+    arrivals_s: list[float]
+    """Of each chunk with text."""
 
     @property
     def tpot_s(self) -> float:
@@ -38,7 +40,7 @@ async def stream_once(client: httpx2.AsyncClient, url: str, *, model: str, promp
         "stream_options": {"include_usage": True},
     }
     started = time.perf_counter()
-    first = 0.0
+    arrivals: list[float] = []
     last_data = usage = ""
     async with client.stream("POST", f"{url}/v1/chat/completions", json=body) as response:
         response.raise_for_status()
@@ -46,13 +48,13 @@ async def stream_once(client: httpx2.AsyncClient, url: str, *, model: str, promp
             if not line.startswith("data: ") or line == "data: [DONE]":
                 continue
             last_data = line
-            # Parsing every chunk would cost the machine that is being measured; the first with text is found by eye.
-            if not first and '"content":"' in line and '"content":""' not in line:
-                first = time.perf_counter()
+            # Parsing every chunk would cost the machine that is being measured; those with text are found by eye.
+            if '"content":"' in line and '"content":""' not in line:
+                arrivals.append(time.perf_counter() - started)
             if '"completion_tokens"' in line:
                 usage = line
-    ended = time.perf_counter()
+    total_s = time.perf_counter() - started
     if not usage:
         raise RuntimeError(f"the stream ended without usage: {last_data[:200]}")
     num_tokens = json.loads(usage[6:])["usage"]["completion_tokens"]
-    return Timed(ttft_s=(first or ended) - started, total_s=ended - started, num_tokens=num_tokens)
+    return Timed(arrivals[0] if arrivals else total_s, total_s, num_tokens, arrivals)

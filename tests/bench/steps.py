@@ -131,4 +131,3 @@ def prefill_cost(loaded: LoadedModel, chosen: EngineOptions, tokens: int) -> Pre
     while loop.has_work:
         loop.step()
     return PrefillCost(tokens, tokens / (time.perf_counter() - began))
-

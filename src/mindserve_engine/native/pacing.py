@@ -1,8 +1,9 @@
 """How many prompt tokens a step may hold, from how long the steps before it took.
 
 On a CPU a full prompt step takes seconds, and whoever decodes gets no token meanwhile. So prompts that are worked on
-beside decodes are cut into chunks, and a step takes about ``EngineOptions.mixed_step_ms``; twice as long as one of
-decodes alone where that is more, so that prompts get half of the time on the slowest model. With nobody to wait for
+beside decodes are cut into chunks, and a step takes about ``EngineOptions.mixed_step_ms``; two and a half times as long
+as one of decodes alone where that is more, so that prompts get most of the time on the slowest model, and running
+answers pause for less than three times what they are used to. With nobody to wait for
 them they are held back only where a step would take so long that the process seems to hang.
 """
 
@@ -16,6 +17,8 @@ _FIRST: Final = 256
 """Prompt tokens of a step before anything is known of the model's speed."""
 _FEWEST: Final = 16
 """However slow the model was said to be; and no fewer than there are decodes."""
+_STRETCH: Final = 2.5
+"""Of a step of decodes alone, by prompts that ride along."""
 _SHARE_OF_SILENCE: Final = 0.25
 """Of the time an engine process may be silent, for a step without decodes."""
 
@@ -54,4 +57,4 @@ class Pacer:
     @property
     def _mixed_s(self) -> float:
         """For a step of prompts and decodes."""
-        return max(self._least_s, 2 * (self._decodes_s or 0.0))
+        return max(self._least_s, _STRETCH * (self._decodes_s or 0.0))

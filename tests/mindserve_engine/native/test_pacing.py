@@ -99,7 +99,7 @@ def test_steps_are_shorter_than_a_process_may_be_silent() -> None:
 
 
 @pytest.mark.parametrize("num_decodes", [1, 40])
-def test_prompts_get_half_of_the_time_beside_slow_decodes(num_decodes: int) -> None:
+def test_prompts_get_most_of_the_time_beside_slow_decodes(num_decodes: int) -> None:
     bench = slow_bench(step_s=1.0, token_s=0.01, max_batch_size=num_decodes + 1)
     for number in range(num_decodes):
         bench.add(ask(f"decode {number}", [number], 400))
@@ -110,8 +110,8 @@ def test_prompts_get_half_of_the_time_beside_slow_decodes(num_decodes: int) -> N
     while not bench.output("long"):
         bench.step()
     times = [step.seconds for step in bench.runner.steps]
-    assert max(times[1:]) <= 2.5
-    assert all(1.8 < seconds < 2.1 for seconds in times[4:-1])
+    assert max(times[1:]) <= 3
+    assert all(2.3 < seconds < 2.6 for seconds in times[4:-1])
     for number in range(num_decodes):
         assert len(bench.output(f"decode {number}")) == 2 + len(bench.runner.steps)
 
@@ -124,7 +124,7 @@ def test_prompts_get_on_as_fast_as_decodes_when_the_speed_of_those_is_not_known(
 
 def test_slow_step_is_made_up_for() -> None:
     """As when another program had the machine for a while."""
-    bench = slow_bench(step_s=0.0, token_s=0.001)
+    bench = slow_bench(step_s=0.0, token_s=0.001, mixed_step_ms=250.0)
     run_beside_decodes(bench, list(range(600)))
     bench.runner.token_s = 0.1
     bench.add(ask("longer", list(range(900)) * 2, 1))
@@ -140,7 +140,7 @@ def test_slow_step_is_made_up_for() -> None:
 
 def test_small_steps_say_nothing() -> None:
     """Their time is not that of their tokens."""
-    pacer = Pacer(EngineOptions(model_path=Path("none")))
+    pacer = Pacer(EngineOptions(model_path=Path("none"), mixed_step_ms=250.0))
     pacer.note(1000, 1.0)
     assert pacer.limit(1) == 250
     for seconds in (0.02, 0.24):
@@ -151,9 +151,9 @@ def test_small_steps_say_nothing() -> None:
 
 
 def test_slow_steps_of_decodes_leave_more_time_for_prompts() -> None:
-    pacer = Pacer(EngineOptions(model_path=Path("none")))
+    pacer = Pacer(EngineOptions(model_path=Path("none"), mixed_step_ms=250.0))
     pacer.note(1000, 1.0)
-    for seconds, limit in [(0.1, 250), (0.2, 400), (9.0, 800), (0.2, 400), (0.1, 250)]:
+    for seconds, limit in [(0.1, 250), (0.2, 500), (9.0, 1000), (0.2, 500), (0.1, 250)]:
         pacer.note(0, seconds)
         assert pacer.limit(1) == limit
 

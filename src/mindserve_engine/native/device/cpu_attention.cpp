@@ -173,16 +173,16 @@ class Worker {
         if (how_.softcap != 0)
             for (int64_t t = first; t < visible; ++t) scores[t] = std::tanh(scores[t] / how_.softcap) * how_.softcap;
         float top = scores[first];
+#pragma omp simd reduction(max : top)
         for (int64_t t = first; t < visible; ++t) top = scores[t] > top ? scores[t] : top;
         std::fill(scores, scores + first, 0.0f);
-        std::fill(scores + visible, scores + count, 0.0f);
+        std::fill(scores + visible, scores + (count + 7) / 8 * 8, 0.0f);
 #pragma omp simd
         for (int64_t t = first; t < visible; ++t) scores[t] = exponential(scores[t] - top);
         float sums[8] = {};  // by the token's place in the chunk: the order is the same wherever the row ends
-        for (int64_t t = 0; t < kChunk; t += 8) {
-            if (t >= visible) break;
-            for (int64_t i = 0; i < 8; ++i) sums[i] += t + i < visible ? scores[t + i] : 0.0f;
-        }
+        for (int64_t t = 0; t < visible; t += 8)
+#pragma omp simd
+            for (int64_t i = 0; i < 8; ++i) sums[i] += scores[t + i];
         chunk.tops[row] = top;
         chunk.sums[row] = ((sums[0] + sums[4]) + (sums[2] + sums[6])) + ((sums[1] + sums[5]) + (sums[3] + sums[7]));
     }
