@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
-from transformers import PreTrainedTokenizerFast
 
 from mindserve.chat.gguf_metadata import read_gguf_metadata
 from mindserve.errors import StartupError
@@ -77,6 +76,9 @@ def _byte_level(metadata: dict[str, Any], pre: str) -> Any:
     kinds = metadata.get("tokenizer.ggml.token_type", [])
     backend.add_special_tokens(_added(tokens, kinds, _CONTROL))
     backend.add_tokens(_added(tokens, kinds, _USER_DEFINED))
+    # Takes a second: beside the engine's start, not before it.
+    from transformers import PreTrainedTokenizerFast
+
     return PreTrainedTokenizerFast(
         tokenizer_object=backend,
         chat_template=_chat_template(metadata),
@@ -116,4 +118,6 @@ def _through_transformers(path: Path, *, kind: str, pre: str) -> Any:
         raise StartupError(
             f"{path}: unknown pre-tokenizer {pre!r} (key tokenizer.ggml.pre); serve a folder with a tokenizer.json"
         )
+    from transformers import PreTrainedTokenizerFast
+
     return PreTrainedTokenizerFast.from_pretrained(str(path.parent), gguf_file=path.name)

@@ -25,7 +25,6 @@ from typing import Any, Final
 
 import jinja2
 from jinja2 import nodes
-from transformers.utils.chat_template_utils import _cached_compile_jinja_template
 
 from mindserve.chat.control_tokens import ControlTokens, any_of
 
@@ -66,6 +65,10 @@ class ChatTemplate:
 
     def __init__(self, source: str, *, control: ControlTokens, variables: dict[str, str]) -> None:
         """``variables``: the tokenizer's named tokens (``bos_token``, ...). Raises ``jinja2.TemplateError``."""
+        from transformers.utils.chat_template_utils import (
+            _cached_compile_jinja_template,
+        )  # takes a second, beside the engine
+
         self.source = source
         environment: Any = _cached_compile_jinja_template(source).environment  # transformers' sandbox, ours alone
         environment.check_deadline = self._check_deadline

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import jinja2
-from transformers import PreTrainedTokenizerFast
 
 from mindserve.chat.control_tokens import ControlTokens, MarkedEncoder, control_literals
 from mindserve.chat.conversation import to_conversation
@@ -221,6 +220,9 @@ def _load(model_path: Path, *, trust_remote_code: bool) -> Any:
         if model_path.is_file():
             return load_gguf_tokenizer(model_path)
         if (model_path / "tokenizer.json").is_file() and not trust_remote_code:
+            # Takes a second: beside the engine's start, not before it.
+            from transformers import PreTrainedTokenizerFast
+
             return PreTrainedTokenizerFast.from_pretrained(str(model_path), local_files_only=True)
         from transformers import AutoTokenizer  # imports torch
 
