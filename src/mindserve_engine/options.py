@@ -28,7 +28,7 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     mixed_step_ms: float = 75.0
     """Time for a step that works on prompts beside sequences that decode: no more of the prompts is run than the
     measured speed allows, so that running answers do not pause for longer. Where decodes alone take long, it may
-    take two and a half times as long as they. Prompts by themselves are not held back."""
+    take 2.2 times as long as they; longer still while many prompts wait. Prompts by themselves are not held back."""
     max_waiting: int = 1024
     """Requests that may wait; one more is refused with ``QueueFull``."""
     block_size: int = 128

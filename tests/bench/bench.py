@@ -51,7 +51,8 @@ class Measured:
 
 async def measure(into: Measured, url: str, *, clients: int, requests: int, shape: Shape, seed: int) -> None:
     """One round: ``clients`` sending ``requests`` prompts between them, each as soon as its last ended."""
-    limits = httpx2.Limits(max_connections=clients + 1, max_keepalive_connections=clients + 1)
+    # a connection for each request: some servers close idle ones just when the next request is sent
+    limits = httpx2.Limits(max_connections=clients + 1, max_keepalive_connections=0)
     async with httpx2.AsyncClient(timeout=600, limits=limits) as http:
         model = (await http.get(f"{url}/v1/models")).json()["data"][0]["id"]
         maker = PromptMaker(shape.prompt_tokens, seed=seed)

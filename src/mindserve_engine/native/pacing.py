@@ -1,7 +1,7 @@
 """How many prompt tokens a step may hold, from how long the steps before it took.
 
 On a CPU a full prompt step takes seconds, and whoever decodes gets no token meanwhile. So prompts that are worked on
-beside decodes are cut into chunks, and a step takes about ``EngineOptions.mixed_step_ms``; two and a half times as long
+beside decodes are cut into chunks, and a step takes about ``EngineOptions.mixed_step_ms``; a good twice as long
 as one of decodes alone where that is more, so that prompts get most of the time on the slowest model, and running
 answers pause for less than three times what they are used to. With nobody to wait for
 them they are held back only where a step would take so long that the process seems to hang.
@@ -9,6 +9,7 @@ them they are held back only where a step would take so long that the process se
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 from mindserve_engine.options import EngineOptions
@@ -17,8 +18,13 @@ _FIRST: Final = 256
 """Prompt tokens of a step before anything is known of the model's speed."""
 _FEWEST: Final = 16
 """However slow the model was said to be; and no fewer than there are decodes."""
-_STRETCH: Final = 2.5
+_STRETCH: Final = 2.2
 """Of a step of decodes alone, by prompts that ride along."""
+_URGENCY: Final = 4
+"""So much more than a sequence that decodes counts one that waits for its first token."""
+_LOOK_AGAIN: Final = 8
+"""After so many steps in a row with prompts, one is given to the decodes: else it would never be known how long those
+take since there are more of them."""
 _SHARE_OF_SILENCE: Final = 0.25
 """Of the time an engine process may be silent, for a step without decodes."""
 
@@ -31,14 +37,22 @@ class Pacer:
         self._alone_s = options.heartbeat_timeout_s * _SHARE_OF_SILENCE
         self._decodes_s: float | None = None
         """A step of decodes alone."""
+        self._steps_since_decodes = 0
+        """Steps with prompts since that was last seen."""
         self._token_s: float | None = None
         """Of a prompt token in a step that takes its full time, with everything else in that step."""
 
-    def limit(self, num_decodes: int) -> int:
-        """Prompt tokens for a step that runs so many decodes as well; at least 1."""
+    def limit(self, num_decodes: int, num_prompts: int = 1) -> int:
+        """Prompt tokens for a step that runs so many decodes as well, while so many prompts wait to be worked on; at
+        least 1. Where others wait behind the first prompt, more than a quarter of those that decode, steps are longer:
+        nobody is served by a small batch and a long queue."""
         if self._token_s is None:
             return _FIRST
-        target_s = self._mixed_s if num_decodes else self._alone_s
+        if num_decodes and self._steps_since_decodes >= _LOOK_AGAIN:
+            return 1
+        target_s = self._alone_s
+        if num_decodes:
+            target_s = min(target_s, self._mixed_s * max(1.0, _URGENCY * (num_prompts - 1) / num_decodes))
         return max(_FEWEST, num_decodes, int(target_s / self._token_s))
 
     def note(self, num_prompt_tokens: int, seconds: float) -> None:
@@ -47,9 +61,12 @@ class Pacer:
         A small step that was quick enough tells nothing: most of its time may be what every step costs. A large one
         gives a limit that is right or, as it too has that part, too low; the next step then corrects it."""
         if not num_prompt_tokens:
-            # one step that was held up must not count for much
-            self._decodes_s = seconds if self._decodes_s is None else min(seconds, 2 * self._decodes_s)
+            # one step that was held up must not count for much; the next tells whether it was that
+            at_most = math.inf if self._decodes_s is None else 2 * self._decodes_s
+            self._decodes_s = min(seconds, at_most)
+            self._steps_since_decodes = 0 if seconds <= at_most else _LOOK_AGAIN
             return
+        self._steps_since_decodes += 1
         fills = num_prompt_tokens >= (_FIRST if self._token_s is None else self._mixed_s / self._token_s)
         if fills or seconds > self._mixed_s:
             self._token_s = max(seconds, 1e-6) / num_prompt_tokens

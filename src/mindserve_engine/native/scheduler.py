@@ -82,7 +82,8 @@ class Scheduler:
 
     def _budget(self) -> int:
         num_decodes = sum(sequence.num_remaining == 1 for sequence in self.running)
-        return min(self._max_step_tokens, num_decodes + self._pacer.limit(num_decodes))
+        num_prompts = len(self.waiting) + len(self.running) - num_decodes
+        return min(self._max_step_tokens, num_decodes + self._pacer.limit(num_decodes, num_prompts))
 
     def _make_room(self) -> None:
         """A slot for the newest token of every decoding sequence, at the cost of the youngest where there is none."""

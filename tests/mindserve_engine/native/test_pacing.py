@@ -109,9 +109,9 @@ def test_prompts_get_most_of_the_time_beside_slow_decodes(num_decodes: int) -> N
     bench.add(ask("long", list(range(900)) * 2, 1))
     while not bench.output("long"):
         bench.step()
-    times = [step.seconds for step in bench.runner.steps]
+    times = [step.seconds for step in bench.runner.steps if step.prompt_tokens]
     assert max(times[1:]) <= 3
-    assert all(2.3 < seconds < 2.6 for seconds in times[4:-1])
+    assert all(2.0 < seconds < 2.3 for seconds in times[4:-1])
     for number in range(num_decodes):
         assert len(bench.output(f"decode {number}")) == 2 + len(bench.runner.steps)
 
@@ -153,9 +153,28 @@ def test_small_steps_say_nothing() -> None:
 def test_slow_steps_of_decodes_leave_more_time_for_prompts() -> None:
     pacer = Pacer(EngineOptions(model_path=Path("none"), mixed_step_ms=250.0))
     pacer.note(1000, 1.0)
-    for seconds, limit in [(0.1, 250), (0.2, 500), (9.0, 1000), (0.2, 500), (0.1, 250)]:
+    for seconds, limit in [(0.1, 250), (0.2, 440), (9.0, 1), (0.2, 440), (0.1, 250)]:
         pacer.note(0, seconds)
         assert pacer.limit(1) == limit
+
+
+def test_decodes_are_looked_at_again() -> None:
+    """A busy server has prompts in every step; how long its decodes take must be learned all the same."""
+    bench = slow_bench(step_s=0.02, token_s=0.001)
+    run_beside_decodes(bench, list(range(600)))
+    bench.runner.step_s = 0.2
+    bench.runner.steps.clear()
+    bench.add(ask("longer", list(range(900)) * 2, 1))
+    while not bench.output("longer"):
+        bench.step()
+    assert all(0.4 < step.seconds < 0.5 for step in mixed(bench)[-4:-1])
+
+
+def test_many_prompts_before_few_decodes_make_longer_steps() -> None:
+    """Else a batch fills up one prompt after the other, and everybody waits for most of it."""
+    pacer = Pacer(EngineOptions(model_path=Path("none"), mixed_step_ms=250.0))
+    pacer.note(1000, 1.0)
+    assert [pacer.limit(8, num_prompts) for num_prompts in (1, 3, 5, 9)] == [250, 250, 500, 1000]
 
 
 @settings(max_examples=100, deadline=None)
@@ -168,4 +187,4 @@ def test_there_is_always_a_limit(steps: list[tuple[int, float]], num_decodes: in
     pacer = Pacer(EngineOptions(model_path=Path("none"), mixed_step_ms=mixed_step_ms))
     for num_prompt_tokens, seconds in steps:
         pacer.note(num_prompt_tokens, seconds)
-    assert pacer.limit(num_decodes) >= 16
+    assert pacer.limit(num_decodes) >= 16 or pacer.limit(num_decodes) == 1 == min(num_decodes, 1)
