@@ -45,6 +45,10 @@ class Writer(msgspec.Struct, frozen=True, kw_only=True):
     """A pattern for what may stand between that and the arguments."""
     tail: str = ""
     """A pattern for what follows the arguments then."""
+    another: Callable[[str], str] | None = None
+    """As ``head``, of a call that follows another one in the same block."""
+    block_end: str = ""
+    """A pattern for what follows the last call of a block."""
     at_start: bool = False
     """A call is the whole answer or none of it."""
     also: Writer | None = None
@@ -67,12 +71,15 @@ def _llama3(lark: Lark, tool: Tool) -> str:
 
 
 def _fenced(lark: Lark, tool: Tool) -> str:
-    return f"{_object(lark, tool, 'arguments')} {lark.text(_NEWLINE + '```')}"
+    return _object(lark, tool, "arguments")
 
 
 def _fenced_head(name: str) -> str:
-    key = escaped(json.dumps(name, ensure_ascii=False))
-    return rf'{ANY_TEXT}```json\s*\{{\s*"name"\s*:\s*{key}\s*,\s*"arguments"\s*:'
+    return f"{ANY_TEXT}```json{_fenced_another(name)}"
+
+
+def _fenced_another(name: str) -> str:
+    return rf'\s*\{{\s*"name"\s*:\s*{escaped(json.dumps(name, ensure_ascii=False))}\s*,\s*"arguments"\s*:'
 
 
 def _line_head(name: str) -> str:
@@ -129,10 +136,13 @@ WRITERS: Final = MappingProxyType(
         "qwen3_coder": Writer(call=_qwen3_coder, opening="<tool_call>\n<function=", trigger="<function="),
         "qwen2_5_coder": Writer(
             call=_fenced,
-            opening="```json\n",
+            begin="```json\n",
+            end="\n```",
             head=_fenced_head,
             gap=r"\s*",
-            tail=r"\s*\}\s*```",
+            tail=r"\s*\}",
+            another=_fenced_another,
+            block_end=r"\s*```",
             also=_HERMES,
         ),
         "chatglm3": Writer(call=_line, head=_line_head),
@@ -193,8 +203,17 @@ class CallGrammar:
 
     def _named_blocks(self, head: Callable[[str], str]) -> list[str]:
         writer, lark = self._writer, self._lark
-        gap, tail = (lark.rule(f"/{pattern}/") if pattern else "" for pattern in (writer.gap, writer.tail))
-        return [f"{lark.lazy(head(tool.name))} {gap} {lark.json(tool.arguments)} {tail}" for tool in self._tools]
+        patterns = (writer.gap, writer.tail, writer.block_end)
+        gap, tail, end = (lark.rule(f"/{pattern}/") if pattern else "" for pattern in patterns)
+        bodies = [f"{gap} {lark.rule(lark.json(tool.arguments))} {tail}" for tool in self._tools]
+        others = ""
+        if writer.another is not None:
+            heads = [lark.rule(f"/{writer.another(tool.name)}/") for tool in self._tools]
+            others = f"{lark.rule(one_of(f'{head} {body}' for head, body in zip(heads, bodies, strict=True)))}*"
+        return [
+            f"{lark.lazy(head(tool.name))} {body} {others} {end}"
+            for tool, body in zip(self._tools, bodies, strict=True)
+        ]
 
     def _marked_block(self) -> str:
         writer, lark = self._writer, self._lark
