@@ -42,10 +42,12 @@ class GrammarCompiler:
         self._tokenizer: LLTokenizer | None = None
         self._kept: OrderedDict[str, LLMatcher] = OrderedDict()
         self._lock = threading.Lock()
+        """Of what is kept; never held for long."""
+        self._preparing = threading.Lock()
 
     def prepare(self) -> None:
         """Make what all grammars need; without it the first one takes some tenths of a second longer."""
-        with self._lock:
+        with self._preparing:
             if self._tokenizer is None:
                 tokens = TokenizerWrapper(_Tokens(self._vocabulary))
                 self._tokenizer = LLTokenizer(tokens, eos_token=list(self._vocabulary.eos_token_ids))

@@ -10,9 +10,18 @@ from collections.abc import Callable
 from typing import Any
 
 import jsonschema_rs
+import msgspec
 import pytest
 
-from mindserve.chat.constraints.build import Bonds, Constraint, ConstraintRefused, OfferedTool, Thinking, build
+from mindserve.chat.constraints.build import (
+    MAX_BYTES,
+    Bonds,
+    Constraint,
+    ConstraintRefused,
+    OfferedTool,
+    Thinking,
+    build,
+)
 from mindserve.chat.constraints.schema import enforced
 from mindserve.chat.constraints.writers import WRITERS
 from mindserve.chat.parsing.formats import PARSERS
@@ -256,6 +265,38 @@ def test_what_strict_tools_cannot_ask_for(schema: dict[str, Any], reason: str) -
         built(Bonds(tools=(offered(schema, "f", is_strict=True),)), FAMILIES["hermes"])
     assert refused.value.field == "tools[f]"
     built(Bonds(choice="one", tools=(offered(schema, "f"),)), FAMILIES["hermes"])
+
+
+def test_schemas_of_a_request_have_a_size_together(compiler: GrammarCompiler) -> None:
+    """Those that are not strict and do not fit are any object; so nothing large is looked through."""
+    sized = {"type": "object", "properties": {"a": {"const": ""}}}
+    sized["properties"]["a"]["const"] = "x" * (MAX_BYTES // 2 - len(msgspec.json.encode(sized)))
+    half = offered(sized, "half", is_strict=True)
+    hermes = FAMILIES["hermes"]
+    for form in (None, {"const": 7}):
+        bonds = Bonds(tools=(half, msgspec.structs.replace(half, name="other")), form=form, form_field="form")
+        if form is None:
+            built(bonds, hermes)
+        else:
+            with pytest.raises(
+                ConstraintRefused, match="take 131083 bytes together, 131072 can be enforced"
+            ) as refused:
+                built(bonds, hermes)
+            assert refused.value.field == "tools"
+    loose = [offered(sized, name) for name in ("first", "second")]
+    small = {"properties": {"b": {"const": 7}}, "required": ["b"]}
+    bonds = Bonds(choice="one", tools=(half, *loose, offered(small, "last")))
+    grammar = built(bonds, hermes).grammar
+    assert grammar.count("x" * 1000) == 2 * (len(sized["properties"]["a"]["const"]) // 1000)
+    bonds = Bonds(choice="one", tools=(*loose, offered(sized, "third"), offered(small, "last")))
+    assert '"const"' not in built(bonds, hermes).grammar.rpartition('"third')[2]
+    bonds = Bonds(
+        choice="one", tools=(offered({"properties": {str(i): {} for i in range(20_000)}}), offered(small, "last"))
+    )
+    matcher = compiler.compile(built(bonds, hermes).grammar)
+    assert matcher.consume_tokens(tokens_of('<tool_call>\n{"name": "last", "arguments": {"b": '))
+    assert not matcher.deep_copy().consume_tokens(tokens_of("8"))
+    assert matcher.consume_tokens(tokens_of("7"))
 
 
 def test_the_fallback_lets_loose_what_is_not_strict(compiler: GrammarCompiler) -> None:
