@@ -24,7 +24,7 @@ class _Search:
     is looked at again then, and at no other time."""
 
     def __init__(self, root: Any) -> None:
-        self._targets = {reference: target_of(root, reference) for reference in _references(root)}
+        self._targets = {reference: target_of(root, reference) for reference in references(root)}
         """``None``, of another document or nowhere, ends."""
         self._ending: set[int] = set()
         """The ids of those that end: many references may name one."""
@@ -93,7 +93,7 @@ def _kinds(schema: dict[str, Any]) -> list[Any]:
     return ["string"]  # keywords for objects and arrays say nothing of other values
 
 
-def _references(schema: Any) -> set[str]:
+def references(schema: Any) -> set[str]:
     """All local references, found without recursion: a body may nest deep."""
     found: set[str] = set()
     waiting = [schema]

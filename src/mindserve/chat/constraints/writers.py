@@ -10,13 +10,14 @@ from typing import Any, Final
 import msgspec
 
 from mindserve.chat.constraints.lark import ANY_TEXT, Lark, escaped, one_of
-from mindserve.chat.constraints.schema import Schema, SchemaUnfit, property_schemas
+from mindserve.chat.constraints.schema import Schema, SchemaUnfit, is_lenient, property_schemas
 
 _NEWLINE: Final = "\n"
 MAX_CALLS: Final = 16
 """Of one answer, where calls are enforced: a confused model would go on with nothing else."""
 _NO_OBJECT: Final = r"/([^{<\s](.|\n)*)?/"
 """Text that does not begin as a call does that is the whole answer."""
+_ANY_PARAMETER: Final = r"/<parameter=[^<>\n]{1,64}>\n[^<]*\n<\/parameter>\n/"
 
 
 class Tool(msgspec.Struct, frozen=True):
@@ -102,12 +103,17 @@ def _deepseek_v31(lark: Lark, tool: Tool) -> str:
 
 
 def _qwen3_coder(lark: Lark, tool: Tool) -> str:
-    """Parameters in the order of the schema. Raises ``SchemaUnfit`` for arguments that are more than a list of them."""
+    """Parameters in the order of the schema; any, where it names none and need not be enforced. Raises ``SchemaUnfit``
+    for arguments that are more than a list of them."""
     parts = [lark.text(tool.name + ">\n")]
-    guidance = tool.arguments.get("x-guidance")
+    guidance, lenient = tool.arguments.get("x-guidance"), is_lenient(tool.arguments)
+    if lenient and not tool.arguments.get("properties"):
+        parts.append(f"({lark.rule(_ANY_PARAMETER)})*")
     for name, schema, is_required in property_schemas(tool.arguments):
-        value = _plain_text(lark, schema) or lark.json({**schema, "x-guidance": guidance})
+        value = _plain_text(lark, schema, lenient=lenient) or lark.json({**schema, "x-guidance": guidance})
         if any(mark in name for mark in "<>\n"):
+            if lenient:
+                continue
             raise SchemaUnfit(f"a parameter called {name!r} cannot be written in this model's format")
         head, tail = lark.text(f"<parameter={name}>\n"), lark.text("\n</parameter>\n")
         part = f"{head} {value} {tail}"
@@ -115,15 +121,18 @@ def _qwen3_coder(lark: Lark, tool: Tool) -> str:
     return " ".join([*parts, lark.text("</function>"), lark.mark("\n</tool_call>")])
 
 
-def _plain_text(lark: Lark, schema: dict[str, Any]) -> str | None:
+def _plain_text(lark: Lark, schema: dict[str, Any], *, lenient: bool) -> str | None:
     """A value that is written without quotes; None where it is written as JSON. Raises ``SchemaUnfit``."""
     choices = schema.get("enum", [schema["const"]] if "const" in schema else None)
     if isinstance(choices, list) and choices and all(isinstance(choice, str) for choice in choices):
-        return one_of(lark.text(choice) for choice in choices)
+        plain = [choice for choice in choices if "</parameter>" not in choice]
+        if len(plain) < len(choices) and not lenient:
+            raise SchemaUnfit("a choice that holds </parameter> cannot be written in this model's format")
+        return one_of(map(lark.text, plain)) if plain else lark.text("")
     if schema.get("type") not in ("string", ["string"]):
         return None
     bounds = sorted(schema.keys() & {"pattern", "format"})
-    if bounds:
+    if bounds and not lenient:
         raise SchemaUnfit(f"{bounds[0]} cannot be enforced in this model's format, which writes text without quotes")
     fewest, most = schema.get("minLength", 0), schema.get("maxLength", "")
     return f"/[^<]{{{fewest},{most}}}/"

@@ -299,6 +299,72 @@ def test_schemas_of_a_request_have_a_size_together(compiler: GrammarCompiler) ->
     assert matcher.consume_tokens(tokens_of("7"))
 
 
+UNWRITABLE = {
+    "minProperties": {"minProperties": 1},
+    "dependentRequired": {"dependentRequired": {"a": ["b"]}},
+    "anyOf": {"anyOf": [{"required": ["a"]}]},
+    "zz": {"required": ["zz"]},
+    "only \\$defs": {"properties": {"a": {"$ref": "#"}}},
+    "</parameter>": {"properties": {"a": {"enum": ["</parameter>"]}}},
+    "pattern": {"properties": {"a": {"type": "string", "pattern": "x"}}},
+}
+"""What XML cannot hold a model to, by a word of the refusal."""
+
+
+@pytest.mark.parametrize("reason", UNWRITABLE)
+def test_xml_binds_only_strict_tools_to_what_it_can_write(walk: Walk, reason: str) -> None:
+    family, schema = FAMILIES["qwen3_coder"], {"properties": {"a": {}}, **UNWRITABLE[reason]}
+    with pytest.raises(ConstraintRefused, match=reason):
+        built(Bonds(choice="one", tools=(offered(schema, is_strict=True),)), family)
+    loose = (offered(schema),)
+    texts = [walk(built(Bonds(choice="one", tools=loose), family).grammar, seed) for seed in range(12)]
+    assert any(texts)
+    for text in filter(None, texts):
+        (call,) = parsed(text, family, loose)
+        assert isinstance(call, Call), text
+
+
+def test_xml_lets_a_tool_without_a_schema_have_parameters(compiler: GrammarCompiler) -> None:
+    family, tools = FAMILIES["qwen3_coder"], (offered(None),)
+    text = "<tool_call>\n<function=f>\n<parameter=city>\nOslo\n</parameter>\n</function>\n</tool_call>"
+    matcher = compiler.compile(built(Bonds(choice="one", tools=tools), family).grammar)
+    assert matcher.consume_tokens(tokens_of(text))
+    assert parsed(text, family, tools) == [Call("f", '{"city": "Oslo"}')]
+
+
+@EACH_FAMILY
+def test_odd_names(walk: Walk, family: Family) -> None:
+    name = 'a "b" \x7f /\\ {c}'
+    tools = (offered({"type": "object", "additionalProperties": False}, name, is_strict=True),)
+    text = walk(built(Bonds(choice="one", tools=tools), family).grammar, 0)
+    assert text is not None
+    assert parsed(text, family, tools) == [Call(name, "{}")]
+    built(Bonds(tools=tools), family)
+
+
+@pytest.mark.parametrize(
+    ("bounds", "fits"),
+    [
+        ({"minimum": 2**63}, False),
+        ({"exclusiveMaximum": -(2**60)}, False),
+        ({"maximum": 2**53 + 1}, False),
+        ({"minimum": -(2**53) - 1}, False),
+        ({"minimum": 1 - 2**53, "maximum": 2**53 - 1}, True),
+        ({"minimum": 0, "maximum": 2**63 - 1}, True),
+        ({"maximum": 2**64 - 1}, True),
+    ],
+)
+def test_bounds_that_are_held(walk: Walk, bounds: dict[str, int], *, fits: bool) -> None:
+    bonds = Bonds(form={"type": "integer", **bounds}, form_field="form")
+    if not fits:
+        with pytest.raises(ConstraintRefused, match="2\\^53"):
+            built(bonds, FAMILIES["hermes"])
+        return
+    validator = jsonschema_rs.validator_for(bonds.form)
+    grammar = built(bonds, FAMILIES["hermes"]).grammar
+    assert all(validator.is_valid(json.loads(text)) for seed in range(30) if (text := walk(grammar, seed)))
+
+
 def test_the_fallback_lets_loose_what_is_not_strict(compiler: GrammarCompiler) -> None:
     tools = (offered({"type": "object", "properties": {"a": {"type": "strin"}}}),)
     constraint = built(Bonds(choice="one", tools=tools), FAMILIES["hermes"])
