@@ -135,10 +135,14 @@ async def test_without_tools_nothing_is_a_call(live: Live) -> None:
         assert (answer["content"], answer["tool_calls"], answer["finish_reason"]) == (OSLO, [], "stop")
 
 
-@pytest.mark.parametrize("arguments", ['{"city": "Oslo"}', {"city": "Oslo"}, ""])
+ABSENT = object()
+
+
+@pytest.mark.parametrize("arguments", ['{"city": "Oslo"}', {"city": "Oslo"}, "", None, ABSENT])
 @pytest.mark.parametrize("content", [None, "", "Let me see."])
 async def test_results_are_sent_back(live: Live, arguments: object, content: str | None) -> None:
-    call = {"id": "call_1", "type": "function", "function": {"name": "get_weather", "arguments": arguments}}
+    function = {"name": "get_weather"} | ({} if arguments is ABSENT else {"arguments": arguments})
+    call = {"id": "call_1", "type": "function", "function": function}
     turns = [
         {"role": "user", "content": "How is it there?"},
         {"role": "assistant", "content": content, "tool_calls": [call], "reasoning_content": "why"},

@@ -173,8 +173,31 @@ def test_calculator(client: openai.OpenAI, choice: Any, stream: bool) -> None:
     assert "5535" in text.replace(",", "")
 
 
+BOTH: Final = "Tell me the weather in Oslo, and calculate 17 * 3. Call both tools at once."
+
+
 @MODES
-def test_two_tools_in_one_turn(client: openai.OpenAI, stream: bool) -> None:
-    question = "Tell me the weather in Oslo, and calculate 17 * 3. Call both tools at once."
-    made, _ = run(client, question, stream=stream)
-    assert {name for name, _ in made} == {"get_weather", "calculate"}
+@pytest.mark.parametrize("choice", ["auto", "required"])
+def test_two_tools_in_one_turn(client: openai.OpenAI, choice: str, stream: bool) -> None:
+    messages = [{"role": "system", "content": ADVICE}, {"role": "user", "content": BOTH}]
+    turn = ask(client, messages, stream=stream, tool_choice=choice)
+    made = {call["function"]["name"]: json.loads(call["function"]["arguments"]) for call in turn.calls.values()}
+    assert made == {"get_weather": {"city": "Oslo"}, "calculate": {"expression": "17 * 3"}}
+    assert turn.finish == "tool_calls"
+
+
+@MODES
+def test_two_named_tools_in_two_turns(client: openai.OpenAI, stream: bool) -> None:
+    """A name binds the turn to one call of it, so both take a turn each."""
+    messages: list[Any] = [{"role": "system", "content": ADVICE}, {"role": "user", "content": BOTH}]
+    for name, arguments in (("get_weather", {"city": "Oslo"}), ("calculate", {"expression": "17 * 3"})):
+        turn = ask(client, messages, stream=stream, tool_choice=named(name))
+        (call,) = turn.calls.values()
+        assert (call["function"]["name"], json.loads(call["function"]["arguments"])) == (name, arguments)
+        messages += [
+            turn.message,
+            {"role": "tool", "tool_call_id": call["id"], "content": FUNCTIONS[name](**arguments)},
+        ]
+    answer = ask(client, messages, stream=stream, tool_choice="none")
+    assert answer.finish == "stop"
+    assert "51" in answer.content

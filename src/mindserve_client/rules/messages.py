@@ -23,7 +23,7 @@ def tool_call_id_required(body: Body, rule: Rule) -> Breach | None:
 def _calls(body: Body) -> Iterator[tuple[int, int, Any]]:
     for i, message in enumerate(body["messages"]):
         for j, call in enumerate(message.get("tool_calls") or ()):
-            yield i, j, call["function"]["arguments"]
+            yield i, j, call["function"].get("arguments")
 
 
 def tool_call_arguments_values(body: Body, rule: Rule) -> Breach | None:

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from mindserve_engine.types import SamplingParams, TokenLogprobs, Vocabulary
+from mindserve_engine.types import SamplingParams, TokenLogprobs
+
+if TYPE_CHECKING:
+    from llguidance import LLMatcher
 
 
 @dataclass(slots=True)
@@ -34,8 +37,9 @@ class SampleRow:
     """Not ``None``: report log-probabilities of the token and of so many likeliest ones."""
     num_candidates: int = 0
     """Above 0: nothing is drawn; so many best continuations are wanted, for beam search."""
-    grammar: str | None = None
-    """What the sequence must follow; only tokens that it allows are drawn or continue a beam."""
+    grammar: LLMatcher | None = None
+    """What the sequence must follow from its first output on, at its start; copy it. Only tokens that it allows are
+    drawn or continue a beam."""
 
 
 @dataclass(slots=True)
@@ -104,9 +108,6 @@ class Runner(Protocol):
 
     def run(self, batch: StepBatch) -> list[Sampled]:
         """Run one step: write keys and values into the slots, return one result per ``batch.samples``, in order."""
-
-    def learn(self, vocabulary: Vocabulary) -> None:
-        """What grammars need; before the first row with one."""
 
     def copy_blocks(self, pairs: list[tuple[int, int]]) -> None:
         """Copy whole KV blocks, (from, to) each, as if all were read before any is written. Destinations are unique."""

@@ -19,6 +19,7 @@ from mindserve_engine.interface import EngineError
 from mindserve_engine.native.batch import Runner
 from mindserve_engine.native.lifeline import receive_block, tie_to_parent
 from mindserve_engine.native.loop import EngineLoop
+from mindserve_engine.native.waker import Waker
 from mindserve_engine.native.wire import (
     OTHER_VERSION_STATUS,
     Abort,
@@ -72,6 +73,7 @@ class Channel:
         _connect(self._results, setup.results_address, setup.parent_pid)
         shutil.rmtree(setup.socket_directory, ignore_errors=True)
         self._sending = threading.Lock()  # sockets know nothing of threads
+        self._waker = Waker()
 
     def send(self, message: FromCore) -> None:
         """Any thread may call it."""
@@ -79,10 +81,14 @@ class Channel:
         with self._sending:
             self._results.send(data)
 
+    def wake(self) -> None:
+        """End the waiting of ``receive``, of the next one if none waits now. Any thread may call it."""
+        self._waker.wake()
+
     def receive(self, timeout_s: float) -> Iterator[ToCore]:
         """All messages that are there; when there are none, those that come within ``timeout_s``."""
         if timeout_s:
-            self._requests.poll(round(timeout_s * 1000))
+            self._waker.wait(self._requests, timeout_s)
         while True:
             try:
                 yield decode_to_core(self._requests.recv(zmq.NOBLOCK))
@@ -92,6 +98,7 @@ class Channel:
     def close(self) -> None:
         """Returns when what was sent has left, or after a second."""
         self._context.destroy(linger=1000)
+        self._waker.close()
 
 
 def _connect(socket: zmq.Socket[bytes], address: str, parent_pid: int) -> None:
@@ -136,7 +143,7 @@ def serve(loop: EngineLoop, channel: Channel, heartbeat_s: float) -> None:
     """Until ``Close``: take in what has come, run a step, tell what came of it."""
     while True:
         aborted: list[str] = []
-        for message in channel.receive(0 if loop.has_work else heartbeat_s):
+        for message in channel.receive(heartbeat_s if loop.must_wait else 0):
             match message:
                 case Add(request, arrived):
                     loop.add(request, arrived)
@@ -159,9 +166,12 @@ def run(setup: Setup, channel: Channel) -> None:
     try:
         with heartbeats(channel, setup.heartbeat_s):
             loaded = load(setup.options, channel)
-        loop = EngineLoop(loaded.runner, loaded.info, setup.options)
+        loop = EngineLoop(loaded.runner, loaded.info, setup.options, wake=channel.wake)
         channel.send(Ready(loaded.info, loop.stats()))
-        serve(loop, channel, setup.heartbeat_s)
+        try:
+            serve(loop, channel, setup.heartbeat_s)
+        finally:
+            loop.close()
     except EngineError as error:
         channel.send(Dying(str(error)))
         raise

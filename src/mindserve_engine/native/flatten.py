@@ -40,5 +40,5 @@ def _sample_row(sequence: Sequence, row: int, draw: int) -> SampleRow:
         output_token_ids=sequence.output_token_ids,
         num_logprobs=request.num_logprobs,
         num_candidates=0 if search is None else search.num_candidates,
-        grammar=request.grammar,
+        grammar=sequence.grammar,
     )

@@ -42,27 +42,36 @@ class GrammarCompiler:
         self._tokenizer: LLTokenizer | None = None
         self._kept: OrderedDict[str, LLMatcher] = OrderedDict()
         self._lock = threading.Lock()
+        """Of what is kept; never held for long."""
+        self._preparing = threading.Lock()
 
     def prepare(self) -> None:
         """Make what all grammars need; without it the first one takes some tenths of a second longer."""
-        with self._lock:
+        with self._preparing:
             if self._tokenizer is None:
                 tokens = TokenizerWrapper(_Tokens(self._vocabulary))
                 self._tokenizer = LLTokenizer(tokens, eos_token=list(self._vocabulary.eos_token_ids))
 
     def compile(self, grammar: str) -> LLMatcher:
         """A matcher at the grammar's start, the caller's own. Raises ``GrammarInvalid``."""
+        kept = self.kept(grammar)
+        if kept is not None:
+            return kept
         self.prepare()
+        matcher = self._compile(grammar)
+        with self._lock:
+            self._kept[grammar] = matcher
+            while len(self._kept) > _MAX_KEPT:
+                self._kept.popitem(last=False)
+        return matcher.deep_copy()
+
+    def kept(self, grammar: str) -> LLMatcher | None:
+        """As ``compile``, of a grammar that need not be compiled any more."""
         with self._lock:
             matcher = self._kept.get(grammar)
-            if matcher is not None:
-                self._kept.move_to_end(grammar)
-        if matcher is None:
-            matcher = self._compile(grammar)
-            with self._lock:
-                self._kept[grammar] = matcher
-                while len(self._kept) > _MAX_KEPT:
-                    self._kept.popitem(last=False)
+            if matcher is None:
+                return None
+            self._kept.move_to_end(grammar)
         return matcher.deep_copy()
 
     def _compile(self, grammar: str) -> LLMatcher:

@@ -10,6 +10,7 @@ from mindserve_engine.interface import EngineError
 from mindserve_engine.native.batch import Runner, Sampled
 from mindserve_engine.native.beam import BeamSearch, Continuation
 from mindserve_engine.native.block_pool import BlockPool, PoolCorrupted
+from mindserve_engine.native.compiling import Compiling
 from mindserve_engine.native.execution import Execution, Results
 from mindserve_engine.native.kv_cache import KvCache
 from mindserve_engine.native.pacing import Pacer
@@ -28,7 +29,9 @@ class EngineLoop:
         info: EngineInfo,
         options: EngineOptions,
         clock: Callable[[], float] = time.monotonic,
+        wake: Callable[[], None] = lambda: None,
     ) -> None:
+        """``wake`` is called, by any thread, when a loop that must wait need not wait any more."""
         capacity = runner.num_blocks * runner.block_size
         if info.max_context > capacity:  # a sequence that outgrows the pool would wait for ever
             raise EngineError(f"the KV cache holds {capacity} tokens, fewer than the context of {info.max_context}")
@@ -40,6 +43,7 @@ class EngineLoop:
         self._request_numbers = itertools.count()
         self._sequence_ids = itertools.count()
         self._execution = Execution(runner)
+        self._compiling = Compiling(wake)
         self._pool = BlockPool(runner.num_blocks)
         self._kv_cache = KvCache(self._pool, block_size=runner.block_size, prefix_cache=options.prefix_cache)
         self._pacer = Pacer(options)
@@ -54,6 +58,11 @@ class EngineLoop:
     def has_work(self) -> bool:
         return bool(self._requests)
 
+    @property
+    def must_wait(self) -> bool:
+        """Whether a step would do nothing: no request is there, or all of them wait for their grammars."""
+        return not (self._scheduler.running or self._scheduler.waiting or self._compiling.has_news)
+
     def add(self, request: GenerationRequest, arrived: float) -> None:
         """Queue a checked request; ``arrived`` is in the clock's seconds."""
         number = self._requests[request.request_id] = next(self._request_numbers)
@@ -65,28 +74,34 @@ class EngineLoop:
             cache_key=b"" if request.adapter is None else request.adapter.encode(),
             search=self._search(request),
         )
-        self._scheduler.add(sequence)
+        if request.grammar is None or self._compiling.add(sequence):
+            self._scheduler.add(sequence)
 
     def learn(self, vocabulary: Vocabulary) -> None:
         """Before the first request with a grammar."""
-        self._runner.learn(vocabulary)
+        self._compiling.learn(vocabulary)
+
+    def close(self) -> None:
+        """No step is made any more."""
+        self._compiling.close()
 
     def abort(self, request_id: str, index: int | None = None) -> bool:
         """Drop a request, or one of its sequences; False when it is not there (any more)."""
         number = self._requests.get(request_id)
         if number is None:
             return False
-        found = [one for one in self._scheduler.of_request(number) if index is None or one.index == index]
+        found = [one for one in self._of_request(number) if index is None or one.index == index]
         for sequence in found:
             self._end(sequence)
         return bool(found)
 
     def step(self) -> list[SequenceEvent]:
         """Run the scheduled work once. Raises ``LoopBroken`` when steps keep failing."""
+        events = self._start_compiled()
         schedule = self._scheduler.schedule()
         for preempted in self._scheduler.preempted:
             self._runner.forget(preempted.sequence_id)
-        events = [event for search in self._scheduler.outgrown for event in self._give_up(search)]
+        events += [event for search in self._scheduler.outgrown for event in self._give_up(search)]
         if not schedule:
             return events
         began = self._clock()
@@ -115,13 +130,26 @@ class EngineLoop:
     def check(self) -> None:
         """Compare the books of requests, scheduler and block pool. Raises ``PoolCorrupted``."""
         waiting = [sequence.order for sequence in self._scheduler.waiting]
-        live = [*self._scheduler.running, *self._scheduler.waiting]
+        live = [*self._scheduler.running, *self._scheduler.waiting, *self._compiling.sequences]
         scheduled = {sequence.request_number for sequence in live}
         if scheduled != set(self._requests.values()) or len({one.sequence_id for one in live}) != len(live):
             raise PoolCorrupted(f"requests {sorted(self._requests.values())} are live, {sorted(scheduled)} scheduled")
         if waiting != sorted(waiting):
             raise PoolCorrupted(f"sequences wait out of order: {waiting}")
         self._pool.check(sequence.block_ids for sequence in live)
+
+    def _start_compiled(self) -> list[SequenceEvent]:
+        """Queue the sequences that have got their grammars, and fail those that cannot have them."""
+        ready, failed = self._compiling.take()
+        for sequence in ready:
+            self._scheduler.add(sequence)
+        for sequence in failed:
+            del self._requests[sequence.request.request_id]
+        return [event for sequence, reason in failed.items() for event in _failures(sequence.request, reason)]
+
+    def _of_request(self, number: int) -> list[Sequence]:
+        compiling = [one for one in self._compiling.sequences if one.request_number == number]
+        return compiling or self._scheduler.of_request(number)
 
     def _search(self, request: GenerationRequest) -> BeamSearch | None:
         if not request.beam_width:
@@ -220,8 +248,11 @@ class EngineLoop:
         return _failures(sequence.request, failure)
 
     def _end(self, sequence: Sequence) -> None:
-        self._scheduler.remove(sequence)
-        self._runner.forget(sequence.sequence_id)
+        if sequence in self._compiling:
+            self._compiling.drop(sequence)
+        else:
+            self._scheduler.remove(sequence)
+            self._runner.forget(sequence.sequence_id)
         if not self._scheduler.of_request(sequence.request_number):
             del self._requests[sequence.request.request_id]
 

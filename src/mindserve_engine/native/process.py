@@ -86,9 +86,11 @@ class NativeEngine:
             raise EngineUnavailable(health.reason or f"the engine is {health.state}")
 
     async def check_grammar(self, grammar: str) -> None:
-        """In a thread: compiling may take long, and gives the interpreter lock away."""
+        """What is not kept is compiled in a thread: that may take long, and gives the interpreter lock away."""
         if self._grammars is None:
             raise RequestInvalid(field="grammar", reason="the engine was not told the vocabulary")
+        if self._grammars.kept(grammar) is not None:
+            return
         try:
             await asyncio.to_thread(self._grammars.compile, grammar)
         except GrammarInvalid as error:

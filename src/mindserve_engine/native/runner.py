@@ -20,7 +20,7 @@ from mindserve_engine.native.models.facts import ModelFacts, read_facts
 from mindserve_engine.native.models.load import load_model
 from mindserve_engine.native.sampling.sampler import Sampler
 from mindserve_engine.options import EngineOptions
-from mindserve_engine.types import Capability, EngineInfo, SamplingParams, Vocabulary
+from mindserve_engine.types import Capability, EngineInfo, SamplingParams
 
 Progress = Callable[[str, float], None]
 """Called with what is being done and how far it is, 0..1."""
@@ -67,9 +67,6 @@ class NativeRunner:
         with torch.inference_mode():
             logits = self._model.logits(self._device.upload(batch), self._caches)
             return self._sampler.sample(logits, batch.samples)
-
-    def learn(self, vocabulary: Vocabulary) -> None:
-        self._sampler.learn(vocabulary)
 
     def copy_blocks(self, pairs: list[tuple[int, int]]) -> None:
         with torch.inference_mode():

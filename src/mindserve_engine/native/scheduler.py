@@ -46,8 +46,8 @@ class Scheduler:
         """Everybody who runs gets a token in every step."""
 
     def add(self, sequence: Sequence) -> None:
-        """Queue a new sequence; it must fit the pool when it is alone."""
-        self.waiting.append(sequence)
+        """Queue a new sequence, ahead of those that came after it; it must fit the pool when it is alone."""
+        self._queue(sequence)
 
     def fork(self, parent: Sequence, child: Sequence) -> None:
         """Let a running sequence's ``child`` run beside it on the same blocks, or wait where there is no place."""
@@ -110,9 +110,9 @@ class Scheduler:
             self.outgrown.append(search)
 
     def _queue(self, sequence: Sequence) -> None:
-        """Let one that has run before wait, ahead of all that came after it."""
-        place = sum(1 for _ in itertools.takewhile(lambda one: one.order < sequence.order, self.waiting))
-        self.waiting.insert(place, sequence)
+        """Let it wait, ahead of all that came after it."""
+        num_later = sum(1 for _ in itertools.takewhile(lambda one: one.order > sequence.order, reversed(self.waiting)))
+        self.waiting.insert(len(self.waiting) - num_later, sequence)
 
     def _num_places(self) -> int:
         """Places of the batch that are taken or promised to the beams of a search that has begun."""

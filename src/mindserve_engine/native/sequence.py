@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 from mindserve_engine.types import FinishReason, GenerationRequest, TokenLogprobs
 
 if TYPE_CHECKING:
+    from llguidance import LLMatcher
+
     from mindserve_engine.native.beam import BeamSearch
 
 
@@ -40,6 +42,8 @@ class Sequence:
     """Blocks, from the first, that the prefix cache has been told about."""
     num_cached_tokens: int | None = None
     """Prompt tokens taken from the prefix cache when it first ran; ``None`` before that."""
+    grammar: LLMatcher | None = None
+    """What the request's grammar became, at its start."""
     search: BeamSearch | None = None
     """Beams of one request share it and live in lockstep."""
     beam_score: float = 0.0
@@ -116,6 +120,7 @@ class Sequence:
             request=self.request,
             arrived=self.arrived,
             cache_key=self.cache_key,
+            grammar=self.grammar,
             search=self.search,
             num_cached_tokens=self.num_cached_tokens,
         )

@@ -31,7 +31,7 @@ def _texts(message: ChatMessage) -> Iterator[str]:
     yield given(message.reasoning_content) or ""
     yield given(message.reasoning) or ""
     for call in given(message.tool_calls) or ():
-        arguments = call.function.arguments
+        arguments = given(call.function.arguments) or ""
         yield call.id
         yield call.function.name
         yield arguments if isinstance(arguments, str) else msgspec.json.encode(arguments).decode()

@@ -15,6 +15,8 @@ from mindserve.chat.parsing.machine import THINK, THINK_END
 from mindserve.chat.parsing.steps import Family
 
 _SPACE: Final = r"/\n{0,4}/"
+MAX_BYTES: Final = 131_072
+"""Of all schemas of a request together, as compact JSON: a grammar of so much may take seconds to compile."""
 
 
 class OfferedTool(msgspec.Struct, frozen=True):
@@ -73,7 +75,12 @@ class ConstraintRefused(Exception):
 
 def build(bonds: Bonds, *, family: Family | None, thinking: Thinking, special_tokens: Mapping[str, int]) -> Constraint:
     """Raises ``ConstraintRefused``."""
-    tools = [_tool(offered) for offered in bonds.tools]
+    room = _room(bonds)
+    tools: list[Tool] = []
+    for offered in bonds.tools:
+        num_bytes = 0 if offered.is_strict else _num_bytes(offered.parameters)
+        tools.append(_tool(offered, fits=num_bytes <= room))
+        room -= num_bytes if num_bytes <= room else 0
     form = _form(bonds)
     parts = [
         (offered.field, _alone(tool.arguments))
@@ -110,11 +117,26 @@ def _answer(lark: Lark, bonds: Bonds, family: Family | None, tools: list[Tool], 
     return one_of(ways)
 
 
-def _tool(offered: OfferedTool) -> Tool:
+def _num_bytes(schema: Schema | None) -> int:
+    return len(msgspec.json.encode(schema or {}))
+
+
+def _room(bonds: Bonds) -> int:
+    """What is left of ``MAX_BYTES`` for tools that are not strict, by all schemas that must be enforced."""
+    strict = [tool.parameters for tool in bonds.tools if tool.is_strict]
+    needed = sum(map(_num_bytes, [*strict, *([] if bonds.form is None else [bonds.form])]))
+    if needed > MAX_BYTES:
+        reason = f"the schemas that bind the answer take {needed} bytes together, {MAX_BYTES} can be enforced"
+        raise ConstraintRefused("tools", reason)
+    return MAX_BYTES - needed
+
+
+def _tool(offered: OfferedTool, *, fits: bool) -> Tool:
+    """``fits``: there is room for a schema that is not strict."""
     if offered.is_strict:
         return Tool(offered.name, _enforced(offered))
     try:
-        schema = arguments_schema(offered.parameters, is_strict=False)
+        schema = arguments_schema(offered.parameters if fits else None, is_strict=False)
     except SchemaUnfit:
         schema = ANY_OBJECT
     return Tool(offered.name, suggested(schema))

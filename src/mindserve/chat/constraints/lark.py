@@ -25,7 +25,7 @@ class Lark:
 
     def text(self, text: str) -> str:
         """Exactly this text, spelled out: what a request says never becomes a control token."""
-        return json.dumps(text, ensure_ascii=False)
+        return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
     def mark(self, text: str) -> str:
         """Text of a model's format: the control tokens that stand in it are asked for as such."""
@@ -72,7 +72,8 @@ class Lark:
 
 def escaped(text: str) -> str:
     """A pattern for exactly this text, fit to stand between slashes."""
-    return _SLASH.sub(r"\\/", re.escape(text).replace("\n", "\\n").replace("\\ ", " "))
+    pattern = re.escape(text).replace("\n", "\\n").replace("\x7f", "\\x7f").replace("\\ ", " ")
+    return _SLASH.sub(r"\\/", pattern)
 
 
 def one_of(expressions: Iterable[str]) -> str:

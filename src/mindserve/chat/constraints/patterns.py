@@ -22,11 +22,12 @@ def too_many_meet(schema: Any) -> bool:
 
 
 class _Count:
-    """Sums end at ``MAX_MEETING + 1``; each reference is looked at once."""
+    """Sums end at ``MAX_MEETING + 1``; what references name is looked at once."""
 
     def __init__(self, root: Any) -> None:
         self._root = root
-        self._of_references: dict[str, int] = {}
+        self._of_targets: dict[int, int] = {}
+        """By their ids: many references may name one."""
 
     def most(self, schema: Any, depth: int) -> int:
         """The most patterns that meet anywhere in ``schema``."""
@@ -45,10 +46,11 @@ class _Count:
     def _referred(self, reference: Any, depth: int) -> int:
         if not isinstance(reference, str):
             return 0
-        if reference not in self._of_references:
-            self._of_references[reference] = 0  # what leads back to itself is another place, deeper in the text
-            self._of_references[reference] = self.most(target_of(self._root, reference), depth)
-        return self._of_references[reference]
+        target = target_of(self._root, reference)
+        if id(target) not in self._of_targets:
+            self._of_targets[id(target)] = 0  # what leads back to itself is another place, deeper in the text
+            self._of_targets[id(target)] = self.most(target, depth)
+        return self._of_targets[id(target)]
 
 
 def _parts_below(schema: dict[str, Any]) -> Iterator[Any]:

@@ -15,34 +15,49 @@ _NESTING: Final = 256
 def is_endless(schema: Any) -> bool:
     """True when every text would be infinite. Malformed schemas count as finite: the grammar compiler refuses them."""
     search = _Search(schema)
-    while search.learns():
-        pass
+    search.learn()
     return not search.ends(schema, _NESTING)
 
 
 class _Search:
-    """The least fixed point: references are taken for endless until what they name is seen to end."""
+    """The least fixed point: references are taken for endless until what they name is seen to end. What waits for that
+    is looked at again then, and at no other time."""
 
     def __init__(self, root: Any) -> None:
-        self._root = root
-        self._targets = sorted(_references(root))
-        self._ending: set[str] = set()
+        self._targets = {reference: target_of(root, reference) for reference in references(root)}
+        """``None``, of another document or nowhere, ends."""
+        self._ending: set[int] = set()
+        """The ids of those that end: many references may name one."""
+        self._waiting: dict[int, list[Any]] = {}
+        """By the id of a target, those that cannot be seen to end before it."""
+        self._asked: set[int] = set()
+        """The targets whose end would have mattered since this was last emptied."""
 
-    def learns(self) -> bool:
-        """One round over all references; whether it found one more that ends."""
-        found = {name for name in self._targets if name not in self._ending and self._target_ends(name)}
-        self._ending |= found
-        return bool(found)
+    def learn(self) -> None:
+        """Find all references that end."""
+        unseen = list({id(target): target for target in self._targets.values()}.values())
+        while unseen:
+            target = unseen.pop()
+            self._asked.clear()
+            if id(target) in self._ending:
+                continue
+            if self.ends(target, _NESTING):
+                self._ending.add(id(target))
+                unseen += self._waiting.pop(id(target), [])
+            else:
+                for needed in self._asked:
+                    self._waiting.setdefault(needed, []).append(target)
 
-    def _target_ends(self, reference: str) -> bool:
-        # ``None``, of another document or nowhere, ends
-        return self.ends(target_of(self._root, reference), _NESTING)
+    def _reference_ends(self, reference: str) -> bool:
+        target = id(self._targets[reference])
+        self._asked.add(target)
+        return target in self._ending
 
     def ends(self, schema: Any, depth: int) -> bool:
         if not isinstance(schema, dict) or not depth or "enum" in schema or "const" in schema:
             return True
         reference = schema.get("$ref")
-        if isinstance(reference, str) and reference.startswith("#") and reference not in self._ending:
+        if isinstance(reference, str) and reference.startswith("#") and not self._reference_ends(reference):
             return False
         for key in ("anyOf", "oneOf"):
             ways = schema.get(key)
@@ -78,7 +93,7 @@ def _kinds(schema: dict[str, Any]) -> list[Any]:
     return ["string"]  # keywords for objects and arrays say nothing of other values
 
 
-def _references(schema: Any) -> set[str]:
+def references(schema: Any) -> set[str]:
     """All local references, found without recursion: a body may nest deep."""
     found: set[str] = set()
     waiting = [schema]

@@ -10,13 +10,14 @@ from typing import Any, Final
 import msgspec
 
 from mindserve.chat.constraints.lark import ANY_TEXT, Lark, escaped, one_of
-from mindserve.chat.constraints.schema import Schema, SchemaUnfit, property_schemas
+from mindserve.chat.constraints.schema import Schema, SchemaUnfit, is_lenient, property_schemas
 
 _NEWLINE: Final = "\n"
 MAX_CALLS: Final = 16
 """Of one answer, where calls are enforced: a confused model would go on with nothing else."""
 _NO_OBJECT: Final = r"/([^{<\s](.|\n)*)?/"
 """Text that does not begin as a call does that is the whole answer."""
+_ANY_PARAMETER: Final = r"/<parameter=[^<>\n]{1,64}>\n[^<]*\n<\/parameter>\n/"
 
 
 class Tool(msgspec.Struct, frozen=True):
@@ -45,6 +46,10 @@ class Writer(msgspec.Struct, frozen=True, kw_only=True):
     """A pattern for what may stand between that and the arguments."""
     tail: str = ""
     """A pattern for what follows the arguments then."""
+    another: Callable[[str], str] | None = None
+    """As ``head``, of a call that follows another one in the same block."""
+    block_end: str = ""
+    """A pattern for what follows the last call of a block."""
     at_start: bool = False
     """A call is the whole answer or none of it."""
     also: Writer | None = None
@@ -67,12 +72,15 @@ def _llama3(lark: Lark, tool: Tool) -> str:
 
 
 def _fenced(lark: Lark, tool: Tool) -> str:
-    return f"{_object(lark, tool, 'arguments')} {lark.text(_NEWLINE + '```')}"
+    return _object(lark, tool, "arguments")
 
 
 def _fenced_head(name: str) -> str:
-    key = escaped(json.dumps(name, ensure_ascii=False))
-    return rf'{ANY_TEXT}```json\s*\{{\s*"name"\s*:\s*{key}\s*,\s*"arguments"\s*:'
+    return f"{ANY_TEXT}```json{_fenced_another(name)}"
+
+
+def _fenced_another(name: str) -> str:
+    return rf'\s*\{{\s*"name"\s*:\s*{escaped(json.dumps(name, ensure_ascii=False))}\s*,\s*"arguments"\s*:'
 
 
 def _line_head(name: str) -> str:
@@ -95,12 +103,17 @@ def _deepseek_v31(lark: Lark, tool: Tool) -> str:
 
 
 def _qwen3_coder(lark: Lark, tool: Tool) -> str:
-    """Parameters in the order of the schema. Raises ``SchemaUnfit`` for arguments that are more than a list of them."""
+    """Parameters in the order of the schema; any, where it names none and need not be enforced. Raises ``SchemaUnfit``
+    for arguments that are more than a list of them."""
     parts = [lark.text(tool.name + ">\n")]
-    guidance = tool.arguments.get("x-guidance")
+    guidance, lenient = tool.arguments.get("x-guidance"), is_lenient(tool.arguments)
+    if lenient and not tool.arguments.get("properties"):
+        parts.append(f"({lark.rule(_ANY_PARAMETER)})*")
     for name, schema, is_required in property_schemas(tool.arguments):
-        value = _plain_text(lark, schema) or lark.json({**schema, "x-guidance": guidance})
+        value = _plain_text(lark, schema, lenient=lenient) or lark.json({**schema, "x-guidance": guidance})
         if any(mark in name for mark in "<>\n"):
+            if lenient:
+                continue
             raise SchemaUnfit(f"a parameter called {name!r} cannot be written in this model's format")
         head, tail = lark.text(f"<parameter={name}>\n"), lark.text("\n</parameter>\n")
         part = f"{head} {value} {tail}"
@@ -108,15 +121,18 @@ def _qwen3_coder(lark: Lark, tool: Tool) -> str:
     return " ".join([*parts, lark.text("</function>"), lark.mark("\n</tool_call>")])
 
 
-def _plain_text(lark: Lark, schema: dict[str, Any]) -> str | None:
+def _plain_text(lark: Lark, schema: dict[str, Any], *, lenient: bool) -> str | None:
     """A value that is written without quotes; None where it is written as JSON. Raises ``SchemaUnfit``."""
     choices = schema.get("enum", [schema["const"]] if "const" in schema else None)
     if isinstance(choices, list) and choices and all(isinstance(choice, str) for choice in choices):
-        return one_of(lark.text(choice) for choice in choices)
+        plain = [choice for choice in choices if "</parameter>" not in choice]
+        if len(plain) < len(choices) and not lenient:
+            raise SchemaUnfit("a choice that holds </parameter> cannot be written in this model's format")
+        return one_of(map(lark.text, plain)) if plain else lark.text("")
     if schema.get("type") not in ("string", ["string"]):
         return None
     bounds = sorted(schema.keys() & {"pattern", "format"})
-    if bounds:
+    if bounds and not lenient:
         raise SchemaUnfit(f"{bounds[0]} cannot be enforced in this model's format, which writes text without quotes")
     fewest, most = schema.get("minLength", 0), schema.get("maxLength", "")
     return f"/[^<]{{{fewest},{most}}}/"
@@ -129,10 +145,13 @@ WRITERS: Final = MappingProxyType(
         "qwen3_coder": Writer(call=_qwen3_coder, opening="<tool_call>\n<function=", trigger="<function="),
         "qwen2_5_coder": Writer(
             call=_fenced,
-            opening="```json\n",
+            begin="```json\n",
+            end="\n```",
             head=_fenced_head,
             gap=r"\s*",
-            tail=r"\s*\}\s*```",
+            tail=r"\s*\}",
+            another=_fenced_another,
+            block_end=r"\s*```",
             also=_HERMES,
         ),
         "chatglm3": Writer(call=_line, head=_line_head),
@@ -193,8 +212,17 @@ class CallGrammar:
 
     def _named_blocks(self, head: Callable[[str], str]) -> list[str]:
         writer, lark = self._writer, self._lark
-        gap, tail = (lark.rule(f"/{pattern}/") if pattern else "" for pattern in (writer.gap, writer.tail))
-        return [f"{lark.lazy(head(tool.name))} {gap} {lark.json(tool.arguments)} {tail}" for tool in self._tools]
+        patterns = (writer.gap, writer.tail, writer.block_end)
+        gap, tail, end = (lark.rule(f"/{pattern}/") if pattern else "" for pattern in patterns)
+        bodies = [f"{gap} {lark.rule(lark.json(tool.arguments))} {tail}" for tool in self._tools]
+        others = ""
+        if writer.another is not None:
+            heads = [lark.rule(f"/{writer.another(tool.name)}/") for tool in self._tools]
+            others = f"{lark.rule(one_of(f'{head} {body}' for head, body in zip(heads, bodies, strict=True)))}*"
+        return [
+            f"{lark.lazy(head(tool.name))} {body} {others} {end}"
+            for tool, body in zip(self._tools, bodies, strict=True)
+        ]
 
     def _marked_block(self) -> str:
         writer, lark = self._writer, self._lark

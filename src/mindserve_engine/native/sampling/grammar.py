@@ -8,14 +8,14 @@ from llguidance import LLMatcher
 from torch import Tensor
 
 from mindserve_engine.native.batch import SampleRow
-from mindserve_engine.native.grammar import GrammarCompiler, GrammarInvalid
+from mindserve_engine.native.grammar import GrammarInvalid
 
 
 class GrammarState:
     """How far one sequence has come in its grammar."""
 
-    def __init__(self, matcher: LLMatcher) -> None:
-        self._matcher = matcher
+    def __init__(self, start: LLMatcher) -> None:
+        self._matcher = start.deep_copy()
         self._num_outputs = 0
 
     def catch_up(self, output_token_ids: list[int]) -> None:
@@ -38,8 +38,7 @@ class GrammarState:
 class Grammars:
     """The states of all sequences that have a grammar."""
 
-    def __init__(self, compiler: GrammarCompiler) -> None:
-        self._compiler = compiler
+    def __init__(self) -> None:
         self._states: dict[int, GrammarState] = {}
 
     def allowed(self, row: SampleRow, vocab_size: int) -> Tensor:
@@ -47,7 +46,7 @@ class Grammars:
         assert row.grammar is not None
         state = self._states.get(row.sequence_id)
         if state is None:
-            state = self._states[row.sequence_id] = GrammarState(self._compiler.compile(row.grammar))
+            state = self._states[row.sequence_id] = GrammarState(row.grammar)
         state.catch_up(row.output_token_ids)
         return state.allowed(vocab_size)
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-import threading
 from dataclasses import replace
 
 from torch import Tensor
 
 from mindserve_engine.native.batch import Candidates, Sampled, SampleRow
-from mindserve_engine.native.grammar import GrammarCompiler, GrammarInvalid
+from mindserve_engine.native.grammar import GrammarInvalid
 from mindserve_engine.native.sampling.bias import add_bias
 from mindserve_engine.native.sampling.candidates import best_candidates
 from mindserve_engine.native.sampling.draw import DrawRows, draw
@@ -17,7 +16,6 @@ from mindserve_engine.native.sampling.grammar import Grammars
 from mindserve_engine.native.sampling.logprobs import Logprobs
 from mindserve_engine.native.sampling.penalties import TokenHistory, has_penalties, penalise
 from mindserve_engine.native.sampling.random_stream import uniform
-from mindserve_engine.types import Vocabulary
 
 _NOT_FINITE = "the model's output is not finite (NaN or infinity)"
 
@@ -27,13 +25,7 @@ class Sampler:
 
     def __init__(self) -> None:
         self._histories: dict[int, TokenHistory] = {}
-        self._grammars: Grammars | None = None
-
-    def learn(self, vocabulary: Vocabulary) -> None:
-        """Before the first row with a grammar."""
-        compiler = GrammarCompiler(vocabulary)
-        self._grammars = Grammars(compiler)
-        threading.Thread(target=compiler.prepare, name="prepare-grammars", daemon=True).start()
+        self._grammars = Grammars()
 
     def sample(self, logits: Tensor, rows: list[SampleRow]) -> list[Sampled]:
         """One result per row of ``logits`` [S, V]; may change the logits."""
@@ -69,8 +61,7 @@ class Sampler:
 
     def forget(self, sequence_id: int) -> None:
         self._histories.pop(sequence_id, None)
-        if self._grammars is not None:
-            self._grammars.forget(sequence_id)
+        self._grammars.forget(sequence_id)
 
     def _bind(self, logits: Tensor, rows: list[SampleRow]) -> dict[int, str]:
         """Rule out what the rows' grammars do not allow; tells of the rows for which that fails, by line."""
@@ -78,7 +69,6 @@ class Sampler:
         for line, row in enumerate(rows):
             if row.grammar is None:
                 continue
-            assert self._grammars is not None, "a grammar came before the vocabulary"
             try:
                 allowed = self._grammars.allowed(row, logits.shape[1])
             except GrammarInvalid as error:

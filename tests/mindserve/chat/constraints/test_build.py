@@ -10,9 +10,18 @@ from collections.abc import Callable
 from typing import Any
 
 import jsonschema_rs
+import msgspec
 import pytest
 
-from mindserve.chat.constraints.build import Bonds, Constraint, ConstraintRefused, OfferedTool, Thinking, build
+from mindserve.chat.constraints.build import (
+    MAX_BYTES,
+    Bonds,
+    Constraint,
+    ConstraintRefused,
+    OfferedTool,
+    Thinking,
+    build,
+)
 from mindserve.chat.constraints.schema import enforced
 from mindserve.chat.constraints.writers import WRITERS
 from mindserve.chat.parsing.formats import PARSERS
@@ -150,14 +159,16 @@ def test_free_text_stays_free_and_calls_in_it_are_strict(walk: Walk, compiler: G
         matcher = compiler.compile(grammar)
         assert matcher.consume_tokens(list(said.encode()))
         assert matcher.is_accepting()
-    called = built(Bonds(choice="one", tools=tools), family).grammar
-    for seed in range(20):
-        text = walk(called, seed)
+    called, called_often = (built(Bonds(choice=choice, tools=tools), family).grammar for choice in ("one", "some"))
+    most_calls = 0
+    for text in (walk(made, seed) for made in (called, called_often) for seed in range(20)):
         if text is None:
             continue
+        most_calls = max(most_calls, len(parsed(text, family, tools)))
         matcher = compiler.compile(grammar)
         assert matcher.consume_tokens(tokens_of(text)), text
         assert matcher.is_accepting()
+    assert most_calls > 1
     wrong = written(called, compiler, '{"city": "Oslo"}', '{"town": "Oslo"}')
     if wrong is not None:
         assert not compiler.compile(grammar).consume_tokens(tokens_of(wrong))
@@ -254,6 +265,104 @@ def test_what_strict_tools_cannot_ask_for(schema: dict[str, Any], reason: str) -
         built(Bonds(tools=(offered(schema, "f", is_strict=True),)), FAMILIES["hermes"])
     assert refused.value.field == "tools[f]"
     built(Bonds(choice="one", tools=(offered(schema, "f"),)), FAMILIES["hermes"])
+
+
+def test_schemas_of_a_request_have_a_size_together(compiler: GrammarCompiler) -> None:
+    """Those that are not strict and do not fit are any object; so nothing large is looked through."""
+    sized = {"type": "object", "properties": {"a": {"const": ""}}}
+    sized["properties"]["a"]["const"] = "x" * (MAX_BYTES // 2 - len(msgspec.json.encode(sized)))
+    half = offered(sized, "half", is_strict=True)
+    hermes = FAMILIES["hermes"]
+    for form in (None, {"const": 7}):
+        bonds = Bonds(tools=(half, msgspec.structs.replace(half, name="other")), form=form, form_field="form")
+        if form is None:
+            built(bonds, hermes)
+        else:
+            with pytest.raises(
+                ConstraintRefused, match="take 131083 bytes together, 131072 can be enforced"
+            ) as refused:
+                built(bonds, hermes)
+            assert refused.value.field == "tools"
+    loose = [offered(sized, name) for name in ("first", "second")]
+    small = {"properties": {"b": {"const": 7}}, "required": ["b"]}
+    bonds = Bonds(choice="one", tools=(half, *loose, offered(small, "last")))
+    grammar = built(bonds, hermes).grammar
+    assert grammar.count("x" * 1000) == 2 * (len(sized["properties"]["a"]["const"]) // 1000)
+    bonds = Bonds(choice="one", tools=(*loose, offered(sized, "third"), offered(small, "last")))
+    assert '"const"' not in built(bonds, hermes).grammar.rpartition('"third')[2]
+    bonds = Bonds(
+        choice="one", tools=(offered({"properties": {str(i): {} for i in range(20_000)}}), offered(small, "last"))
+    )
+    matcher = compiler.compile(built(bonds, hermes).grammar)
+    assert matcher.consume_tokens(tokens_of('<tool_call>\n{"name": "last", "arguments": {"b": '))
+    assert not matcher.deep_copy().consume_tokens(tokens_of("8"))
+    assert matcher.consume_tokens(tokens_of("7"))
+
+
+UNWRITABLE = {
+    "minProperties": {"minProperties": 1},
+    "dependentRequired": {"dependentRequired": {"a": ["b"]}},
+    "anyOf": {"anyOf": [{"required": ["a"]}]},
+    "zz": {"required": ["zz"]},
+    "only \\$defs": {"properties": {"a": {"$ref": "#"}}},
+    "</parameter>": {"properties": {"a": {"enum": ["</parameter>"]}}},
+    "pattern": {"properties": {"a": {"type": "string", "pattern": "x"}}},
+}
+"""What XML cannot hold a model to, by a word of the refusal."""
+
+
+@pytest.mark.parametrize("reason", UNWRITABLE)
+def test_xml_binds_only_strict_tools_to_what_it_can_write(walk: Walk, reason: str) -> None:
+    family, schema = FAMILIES["qwen3_coder"], {"properties": {"a": {}}, **UNWRITABLE[reason]}
+    with pytest.raises(ConstraintRefused, match=reason):
+        built(Bonds(choice="one", tools=(offered(schema, is_strict=True),)), family)
+    loose = (offered(schema),)
+    texts = [walk(built(Bonds(choice="one", tools=loose), family).grammar, seed) for seed in range(12)]
+    assert any(texts)
+    for text in filter(None, texts):
+        (call,) = parsed(text, family, loose)
+        assert isinstance(call, Call), text
+
+
+def test_xml_lets_a_tool_without_a_schema_have_parameters(compiler: GrammarCompiler) -> None:
+    family, tools = FAMILIES["qwen3_coder"], (offered(None),)
+    text = "<tool_call>\n<function=f>\n<parameter=city>\nOslo\n</parameter>\n</function>\n</tool_call>"
+    matcher = compiler.compile(built(Bonds(choice="one", tools=tools), family).grammar)
+    assert matcher.consume_tokens(tokens_of(text))
+    assert parsed(text, family, tools) == [Call("f", '{"city": "Oslo"}')]
+
+
+@EACH_FAMILY
+def test_odd_names(walk: Walk, family: Family) -> None:
+    name = 'a "b" \x7f /\\ {c}'
+    tools = (offered({"type": "object", "additionalProperties": False}, name, is_strict=True),)
+    text = walk(built(Bonds(choice="one", tools=tools), family).grammar, 0)
+    assert text is not None
+    assert parsed(text, family, tools) == [Call(name, "{}")]
+    built(Bonds(tools=tools), family)
+
+
+@pytest.mark.parametrize(
+    ("bounds", "fits"),
+    [
+        ({"minimum": 2**63}, False),
+        ({"exclusiveMaximum": -(2**60)}, False),
+        ({"maximum": 2**53 + 1}, False),
+        ({"minimum": -(2**53) - 1}, False),
+        ({"minimum": 1 - 2**53, "maximum": 2**53 - 1}, True),
+        ({"minimum": 0, "maximum": 2**63 - 1}, True),
+        ({"maximum": 2**64 - 1}, True),
+    ],
+)
+def test_bounds_that_are_held(walk: Walk, bounds: dict[str, int], *, fits: bool) -> None:
+    bonds = Bonds(form={"type": "integer", **bounds}, form_field="form")
+    if not fits:
+        with pytest.raises(ConstraintRefused, match="2\\^53"):
+            built(bonds, FAMILIES["hermes"])
+        return
+    validator = jsonschema_rs.validator_for(bonds.form)
+    grammar = built(bonds, FAMILIES["hermes"]).grammar
+    assert all(validator.is_valid(json.loads(text)) for seed in range(30) if (text := walk(grammar, seed)))
 
 
 def test_the_fallback_lets_loose_what_is_not_strict(compiler: GrammarCompiler) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
-from mindserve.chat.constraints.termination import is_endless
+from mindserve.chat.constraints.termination import _Search, is_endless
 
 NODE = {"type": "object", "properties": {"next": {"$ref": "#/$defs/node"}}, "required": ["next"]}
 
@@ -56,6 +57,29 @@ def test_endless(schema: dict[str, Any]) -> None:
 )
 def test_finite(schema: dict[str, Any]) -> None:
     assert not is_endless(schema)
+
+
+@pytest.mark.parametrize("name", ["n{0:05}", "n{1:05}"], ids=["forth", "back"])
+@pytest.mark.parametrize("ends", [True, False])
+def test_looks_at_each_link_of_a_chain_a_few_times(name: str, monkeypatch: pytest.MonkeyPatch, *, ends: bool) -> None:
+    """Whatever the order in which references are found."""
+    num_looks = 0
+    look = _Search._ends_as
+
+    def counted(*args: Any) -> bool:
+        nonlocal num_looks
+        num_looks += 1
+        return look(*args)
+
+    monkeypatch.setattr(_Search, "_ends_as", counted)
+    links = [name.format(i, 99_999 - i) for i in range(1001)]
+    chain = {
+        link: {"type": "object", "properties": {"x": {"$ref": f"#/$defs/{after}"}}, "required": ["x"]}
+        for link, after in pairwise(links)
+    }
+    last = {"type": "string"} if ends else {"$ref": f"#/$defs/{links[0]}"}
+    assert is_endless({"$ref": f"#/$defs/{links[0]}", "$defs": {**chain, links[-1]: last}}) is not ends
+    assert num_looks < 4000
 
 
 def test_long_chains_and_deep_nests_take_no_time() -> None:

@@ -7,7 +7,7 @@ model finds keys and values. A wrong table, a block given to two sequences or a 
 from __future__ import annotations
 
 from mindserve_engine.native.batch import Candidate, Sampled, SampleRow, StepBatch
-from mindserve_engine.types import TokenLogprobs, Vocabulary
+from mindserve_engine.types import TokenLogprobs
 
 VOCAB_SIZE = 1000
 NUM_GENERATED = 900
@@ -51,7 +51,6 @@ class FakeRunner:
         self.failures: dict[int, str] = {}
         """Sequence ids whose logits are NaN."""
         self.error: Exception | None = None
-        self.vocabulary: Vocabulary | None = None
         self._states: list[int | None] = [None] * (num_blocks * block_size)
         self._next_positions: dict[int, tuple[int, int]] = {}
         """Position and index last sampled, of the sequences that were not forgotten since: a sampler that must not be
@@ -61,9 +60,6 @@ class FakeRunner:
     def remembered(self) -> set[int]:
         """Sequences that were sampled and not yet forgotten."""
         return set(self._next_positions)
-
-    def learn(self, vocabulary: Vocabulary) -> None:
-        self.vocabulary = vocabulary
 
     def run(self, batch: StepBatch) -> list[Sampled]:
         self.batches.append(batch)
