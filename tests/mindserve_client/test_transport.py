@@ -167,7 +167,7 @@ async def test_an_answer_that_cannot_be_decompressed(kind: str, status: int, med
 async def test_what_no_header_can_be_is_not_sent(kind: str, headers: dict[str, str]) -> None:
     with wire(GOOD) as server:
         async with asking(kind, server.url) as client:
-            with pytest.raises(InvalidRequest, match="^extra_headers: ") as refused:
+            with pytest.raises(InvalidRequest, match=r"^extra_headers: ") as refused:
                 await client.whole(extra_headers=headers)
     assert refused.value.field == "extra_headers"
     assert server.heard == []
