@@ -3,102 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-import pytest_asyncio
 
 from mindserve.config.api_keys import ApiKeys
 from mindserve.config.settings import Dialect, ServeSettings
-from tests.browser.chromium import CHROMIUM, Browser, Tab, chromium
-from tests.serving import MODEL, Live, Model, eventually, is_idle, running, scripted_model
+from tests.browser.chromium import CHROMIUM, Tab
+from tests.browser.using import COMPLETE, REPLIES, fill, say, text, turns
+from tests.serving import MODEL, Live, Model, eventually, is_idle, running
 
 pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed"),
     pytest.mark.asyncio(loop_scope="module"),  # starting a browser takes longer than using it
 ]
 
-CALL = '<tool_call>{"name": "weather", "arguments": {"city": "Oslo"}}</tool_call>'
-REPLIES: list[dict[str, Any]] = [
-    {"contains": "hang", "pieces": ["one", " two", " three"], "hang_after": 2},
-    {"contains": "fail", "pieces": ["one", " two", " three"], "fail_after": 2},
-    {"contains": "call", "pieces": [CALL]},
-    {
-        "contains": "mark up",
-        "pieces": ["<script>window.hit = 1</script><img src=x onerror=hit=1>", "</", "ol></main>&lt;"],
-    },
-    {"contains": "novel", "pieces": [f" word{number}" for number in range(2000)]},
-    {"contains": "two", "pieces": ["first"], "others": [{"pieces": ["second"]}]},
-    {
-        "default": True,
-        "pieces": ["Good", " <b>day</b>"],
-        "step_ms": [200, 28, 30],
-        "queue_wait_us": [5149, 60, 39],
-    },
-]
 INVALID = "document.getElementById('field-top_logprobs').getAttribute('aria-invalid')"
-COMPLETE = "document.getElementById('status').textContent.startsWith('The answer is complete')"
 GENERATED = Path(__file__).parents[2] / "src" / "mindserve" / "api" / "_generated" / "playground.json"
-
-
-@pytest.fixture
-def model(tmp_path: Path) -> Model:
-    return scripted_model(tmp_path, REPLIES)
-
-
-@pytest_asyncio.fixture(loop_scope="module")
-async def live(model: Model) -> AsyncIterator[Live]:
-    async with running(model) as started:
-        yield started
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def process(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Browser]:
-    async with chromium(tmp_path_factory.mktemp("profile")) as browser:
-        yield browser
-
-
-@pytest_asyncio.fixture(loop_scope="module")
-async def browser(process: Browser) -> AsyncIterator[Tab]:
-    """Whatever a test does, no script fails and nothing breaks the page's policy."""
-    async with process.tab() as tab:
-        await tab.size(1440, 900)
-        yield tab
-        assert tab.complaints == []
-
-
-@pytest_asyncio.fixture(loop_scope="module")
-async def page(browser: Tab, live: Live) -> Tab:
-    await browser.open(live.url + "/")
-    await browser.until("document.getElementById('model').options.length > 0")
-    return browser
-
-
-async def text(page: Tab, identifier: str) -> str:
-    found: str = await page.value(f"document.getElementById({identifier!r}).textContent")
-    return found
-
-
-async def fill(page: Tab, name: str, value: str) -> None:
-    """Type into a parameter, or choose one of its values."""
-    await page.value(
-        f"(() => {{ const control = document.getElementById('field-{name}'); control.value = {json.dumps(value)};"
-        " control.dispatchEvent(new Event('input', {bubbles: true})); })()"
-    )
-
-
-async def say(page: Tab, words: str) -> None:
-    await page.value("document.getElementById('say').focus()")
-    await page.write(words)
-    await page.press("Enter")
-
-
-async def turns(page: Tab) -> list[str]:
-    script = "[...document.querySelectorAll('#turns .turn')].map((row) => row.querySelector('.text').textContent)"
-    found: list[str] = await page.value(script)
-    return found
 
 
 async def test_an_answer_streams(page: Tab, live: Live) -> None:
