@@ -12,7 +12,7 @@ from mindserve_client.dialects import Answers, ChunkT, CompletionT
 from mindserve_client.options import Options, Timeout
 from mindserve_client.request import encode_request
 from mindserve_client.stream import AsyncStream, Stream
-from mindserve_client.transport import AsyncTransport, Call, Transport, told_as_connection_errors
+from mindserve_client.transport import AsyncTransport, Call, Transport
 
 _OPERATION: Final = OPERATIONS["createChatCompletion"]
 
@@ -82,14 +82,9 @@ class Completions(Generic[CompletionT, ChunkT]):
         Raises ``InvalidRequest`` before anything is sent, ``APIStatusError`` when the server refuses or fails,
         ``APIConnectionError`` when no answer came, ``InvalidResponse`` when what came is none."""
         call = _call(self._options, stream, params)
-        response = self._transport.open(call)
         if stream:
-            return Stream(response, self._answers.chunk, self._options.max_event_bytes)
-        with told_as_connection_errors():
-            try:
-                return parse(self._answers.completion, response.read())
-            finally:
-                response.close()
+            return Stream(self._transport.open(call), self._answers.chunk, self._options.max_event_bytes)
+        return parse(self._answers.completion, self._transport.fetch(call))
 
 
 class AsyncCompletions(Generic[CompletionT, ChunkT]):
@@ -132,11 +127,6 @@ class AsyncCompletions(Generic[CompletionT, ChunkT]):
     ) -> CompletionT | AsyncStream[ChunkT]:
         """As ``Completions.create``."""
         call = _call(self._options, stream, params)
-        response = await self._transport.open(call)
         if stream:
-            return AsyncStream(response, self._answers.chunk, self._options.max_event_bytes)
-        with told_as_connection_errors():
-            try:
-                return parse(self._answers.completion, await response.aread())
-            finally:
-                await response.aclose()
+            return AsyncStream(await self._transport.open(call), self._answers.chunk, self._options.max_event_bytes)
+        return parse(self._answers.completion, await self._transport.fetch(call))

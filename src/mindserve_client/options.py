@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,6 +11,7 @@ from typing import Final, Literal, TypeAlias
 
 import httpx2
 
+from mindserve_client.errors import Fault, InvalidRequest
 from mindserve_client.sse import DEFAULT_MAX_EVENT_BYTES
 
 DialectName: TypeAlias = Literal["vllm", "openai"]
@@ -20,6 +22,10 @@ DIALECT_HEADER: Final = "X-Mindserve-Dialect"
 DEFAULT_TIMEOUT: Final = httpx2.Timeout(600.0, connect=10.0)
 DEFAULT_MAX_RETRIES: Final = 2
 _VERSION_PATH: Final = "/v1"
+_KEY: Final = re.compile(r"[!-~]+")
+_HEADER_NAME: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+_HEADER_VALUE: Final = re.compile(r"[\t -~]*")
+"""RFC 9110, 5.1 and 5.5."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,19 +74,26 @@ class Options:
             raise ValueError(f"max_retries must be at least 0, got {self.max_retries}")
         if self.max_event_bytes < 1:
             raise ValueError(f"max_event_bytes must be at least 1, got {self.max_event_bytes}")
+        if self.api_key is not None and not _KEY.fullmatch(self.api_key):
+            raise ValueError("api_key must be made of visible ASCII characters without blanks")
         server_url(self.base_url)
+        self.request_headers(None)
 
     def url(self, path: str) -> str:
         """``path`` as the contract has it, with its ``/v1``."""
         return server_url(self.base_url) + path
 
     def request_headers(self, more: Mapping[str, str] | None) -> httpx2.Headers:
-        """Later ones replace earlier ones: the client's own, those of the options, those of the call."""
+        """Later ones replace earlier ones: the client's own, those of the options, those of the call. Raises
+        ``InvalidRequest`` for what no header can be."""
         made = httpx2.Headers({"Accept": "application/json", DIALECT_HEADER: self.dialect})
         if self.api_key is not None:
             made["Authorization"] = f"Bearer {self.api_key}"
-        made.update(self.headers)
-        made.update(more)
+        for place, headers in (("headers", self.headers), ("extra_headers", more or {})):
+            for name, value in headers.items():
+                if not _HEADER_NAME.fullmatch(name) or not _HEADER_VALUE.fullmatch(value):
+                    raise InvalidRequest([Fault(place, f"{place}: {name!r} or its value cannot be sent as a header")])
+            made.update(headers)
         return made
 
 

@@ -9,7 +9,7 @@ from mindserve_client._generated.models import Model, ModelList
 from mindserve_client._generated.operations import OPERATIONS
 from mindserve_client.answers import parse
 from mindserve_client.options import Options
-from mindserve_client.transport import AsyncTransport, Call, Transport, told_as_connection_errors
+from mindserve_client.transport import AsyncTransport, Call, Transport
 
 _LIST: Final = OPERATIONS["listModels"]
 _ONE: Final = OPERATIONS["getModel"]
@@ -33,19 +33,11 @@ class ServedModels:
 
     def list(self) -> ModelList:
         """All names that ``model`` may have, the base model first."""
-        return parse(ModelList, self._fetch(_list_call(self._options)))
+        return parse(ModelList, self._transport.fetch(_list_call(self._options)))
 
     def retrieve(self, name: str) -> Model:
         """One of them. Raises ``NotFound``."""
-        return parse(Model, self._fetch(_one_call(self._options, name)))
-
-    def _fetch(self, call: Call) -> bytes:
-        response = self._transport.open(call)
-        with told_as_connection_errors():
-            try:
-                return response.read()
-            finally:
-                response.close()
+        return parse(Model, self._transport.fetch(_one_call(self._options, name)))
 
 
 class AsyncServedModels:
@@ -57,16 +49,8 @@ class AsyncServedModels:
 
     async def list(self) -> ModelList:
         """As ``ServedModels.list``."""
-        return parse(ModelList, await self._fetch(_list_call(self._options)))
+        return parse(ModelList, await self._transport.fetch(_list_call(self._options)))
 
     async def retrieve(self, name: str) -> Model:
         """As ``ServedModels.retrieve``."""
-        return parse(Model, await self._fetch(_one_call(self._options, name)))
-
-    async def _fetch(self, call: Call) -> bytes:
-        response = await self._transport.open(call)
-        with told_as_connection_errors():
-            try:
-                return await response.aread()
-            finally:
-                await response.aclose()
+        return parse(Model, await self._transport.fetch(_one_call(self._options, name)))

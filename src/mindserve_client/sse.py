@@ -1,12 +1,11 @@
 """Server-sent events, read without I/O: bytes in as they come, events out (the WHATWG's event-stream format).
 
-Lines end with LF, CR or CR LF, wherever the pieces are cut. What is held back is bounded, and every byte is looked at
-once, however small the pieces are.
+Lines end with LF, CR or CR LF, wherever the pieces are cut. What is held back is bounded, and the work grows with the
+number of bytes alone, however small the pieces are.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -14,7 +13,6 @@ from typing import Final
 from mindserve_client.errors import EventTooLarge
 
 DEFAULT_MAX_EVENT_BYTES: Final = 64 * 1024 * 1024
-_LINE_END: Final = re.compile(rb"\r\n|\r|\n")
 _BOM: Final = b"\xef\xbb\xbf"
 
 
@@ -49,9 +47,9 @@ class EventDecoder:
         start = 1 if self._ends_with_cr and piece.startswith(b"\n") else 0
         if piece:
             self._ends_with_cr = piece.endswith(b"\r")
-        for end in _LINE_END.finditer(piece, start):
-            line = self._completed(piece[start : end.start()])
-            start = end.end()
+        for end, following in _line_ends(piece, start):
+            line = self._completed(piece[start:end])
+            start = following
             if line:
                 self._num_bytes += len(line) + 1
                 self._take(line)
@@ -94,3 +92,20 @@ class EventDecoder:
             return None
         text = b"\n".join(data).decode("utf-8", "replace")
         return Event(text, event or "message", self._id, retry_ms)
+
+
+def _line_ends(piece: bytes, start: int) -> Iterator[tuple[int, int]]:
+    """Where each line ends, and where the next one begins. Two searches that only move on: an expression for both ends
+    takes far longer over a line of megabytes."""
+    cr, lf = piece.find(b"\r", start), piece.find(b"\n", start)
+    while cr >= 0 or lf >= 0:
+        if lf >= 0 and not 0 <= cr < lf:
+            yield lf, lf + 1
+            lf = piece.find(b"\n", lf + 1)
+            continue
+        following = cr + 1
+        if lf == following:
+            following += 1
+            lf = piece.find(b"\n", following)
+        yield cr, following
+        cr = piece.find(b"\r", following)

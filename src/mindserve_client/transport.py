@@ -14,7 +14,7 @@ import httpx2
 
 from mindserve_client import retry
 from mindserve_client.answers import status_error
-from mindserve_client.errors import APIConnectionError, APITimeoutError
+from mindserve_client.errors import APIConnectionError, APITimeoutError, InvalidResponse
 from mindserve_client.options import Options, Timeout
 
 MAX_ERROR_BODY_BYTES: Final = 1024 * 1024
@@ -47,6 +47,8 @@ def told_as_connection_errors() -> Iterator[None]:
         raise APITimeoutError(f"timeout: {type(error).__name__} {error}".rstrip()) from error
     except httpx2.TransportError as error:
         raise APIConnectionError(f"{type(error).__name__}: {error}") from error
+    except httpx2.DecodingError as error:
+        raise InvalidResponse(f"the answer is not encoded as its Content-Encoding says: {error}") from error
 
 
 class Transport:
@@ -65,6 +67,15 @@ class Transport:
                     return wait_s
                 time.sleep(wait_s)
             return self._last(self._client.send(call.build(self._client), stream=True))
+
+    def fetch(self, call: Call) -> bytes:
+        """The whole body of the answer. Raises as ``open``."""
+        response = self.open(call)
+        with told_as_connection_errors():
+            try:
+                return response.read()
+            finally:
+                response.close()
 
     def _attempt(self, call: Call, attempt: int) -> httpx2.Response | float:
         """An answer, or the seconds until another attempt makes sense."""
@@ -112,6 +123,15 @@ class AsyncTransport:
                     return wait_s
                 await asyncio.sleep(wait_s)
             return await self._last(await self._client.send(call.build(self._client), stream=True))
+
+    async def fetch(self, call: Call) -> bytes:
+        """As ``Transport.fetch``."""
+        response = await self.open(call)
+        with told_as_connection_errors():
+            try:
+                return await response.aread()
+            finally:
+                await response.aclose()
 
     async def _attempt(self, call: Call, attempt: int) -> httpx2.Response | float:
         jitter = random.random()  # noqa: S311 - no secret

@@ -3,97 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-import pytest_asyncio
 
 from mindserve.config.api_keys import ApiKeys
 from mindserve.config.settings import Dialect, ServeSettings
-from tests.browser.chromium import CHROMIUM, Browser, Tab, chromium
-from tests.serving import MODEL, Live, Model, eventually, is_idle, running, scripted_model
+from tests.browser.chromium import CHROMIUM, Tab
+from tests.browser.using import COMPLETE, REPLIES, fill, say, text, turns
+from tests.serving import MODEL, Live, Model, eventually, is_idle, running
 
 pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed"),
     pytest.mark.asyncio(loop_scope="module"),  # starting a browser takes longer than using it
 ]
 
-CALL = '<tool_call>{"name": "weather", "arguments": {"city": "Oslo"}}</tool_call>'
-REPLIES: list[dict[str, Any]] = [
-    {"contains": "hang", "pieces": ["one", " two", " three"], "hang_after": 2},
-    {"contains": "fail", "pieces": ["one", " two", " three"], "fail_after": 2},
-    {"contains": "call", "pieces": [CALL]},
-    {"contains": "two", "pieces": ["first"], "others": [{"pieces": ["second"]}]},
-    {
-        "default": True,
-        "pieces": ["Good", " <b>day</b>"],
-        "step_ms": [200, 28, 30],
-        "queue_wait_us": [5149, 60, 39],
-    },
-]
 INVALID = "document.getElementById('field-top_logprobs').getAttribute('aria-invalid')"
-COMPLETE = "document.getElementById('status').textContent.startsWith('The answer is complete')"
 GENERATED = Path(__file__).parents[2] / "src" / "mindserve" / "api" / "_generated" / "playground.json"
-
-
-@pytest.fixture
-def model(tmp_path: Path) -> Model:
-    return scripted_model(tmp_path, REPLIES)
-
-
-@pytest_asyncio.fixture(loop_scope="module")
-async def live(model: Model) -> AsyncIterator[Live]:
-    async with running(model) as started:
-        yield started
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def process(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Browser]:
-    async with chromium(tmp_path_factory.mktemp("profile")) as browser:
-        yield browser
-
-
-@pytest_asyncio.fixture(loop_scope="module")
-async def browser(process: Browser) -> AsyncIterator[Tab]:
-    """Whatever a test does, no script fails and nothing breaks the page's policy."""
-    async with process.tab() as tab:
-        await tab.size(1440, 900)
-        yield tab
-        assert tab.complaints == []
-
-
-@pytest_asyncio.fixture(loop_scope="module")
-async def page(browser: Tab, live: Live) -> Tab:
-    await browser.open(live.url + "/")
-    await browser.until("document.getElementById('model').options.length > 0")
-    return browser
-
-
-async def text(page: Tab, identifier: str) -> str:
-    found: str = await page.value(f"document.getElementById({identifier!r}).textContent")
-    return found
-
-
-async def fill(page: Tab, name: str, value: str) -> None:
-    """Type into a parameter, or choose one of its values."""
-    await page.value(
-        f"(() => {{ const control = document.getElementById('field-{name}'); control.value = {json.dumps(value)};"
-        " control.dispatchEvent(new Event('input', {bubbles: true})); })()"
-    )
-
-
-async def say(page: Tab, words: str) -> None:
-    await page.value("document.getElementById('say').focus()")
-    await page.write(words)
-    await page.press("Enter")
-
-
-async def turns(page: Tab) -> list[str]:
-    script = "[...document.querySelectorAll('#turns .turn')].map((row) => row.querySelector('.text').textContent)"
-    found: list[str] = await page.value(script)
-    return found
 
 
 async def test_an_answer_streams(page: Tab, live: Live) -> None:
@@ -129,6 +55,64 @@ async def test_a_conversation_and_its_wire(page: Tab) -> None:
     await page.until("document.querySelectorAll('.turn.assistant').length === 2")
     await page.until(COMPLETE)
     assert (await turns(page))[2:] == ["two", "first"]
+
+
+async def test_what_a_model_says_is_text_and_nothing_else(page: Tab) -> None:
+    said = "".join(REPLIES[3]["pieces"])
+    for stream in ("true", "false"):
+        await fill(page, "stream", stream)
+        await say(page, "mark up")
+        await page.until("document.querySelector('.turn.assistant .text')?.textContent.endsWith('&lt;')")
+        await page.until(COMPLETE)
+        assert (await turns(page))[1] == said
+        assert "<script>window.hit = 1</script>" in await text(page, "events")
+        assert (
+            await page.value(
+                "document.querySelectorAll('#turns :is(img, script, svg), #events :is(img, script)').length"
+            )
+            == 0
+        )
+        assert await page.value("window.hit") is None
+        await page.value("document.getElementById('clear').click()")
+
+
+AT_END = (
+    "(({scrollHeight, scrollTop, clientHeight}) => scrollHeight - scrollTop - clientHeight < 40)"
+    "(document.getElementById('turns'))"
+)
+
+
+async def test_a_long_answer_is_followed_and_leaves_the_form_in_sight(model: Model, browser: Tab) -> None:
+    async with running(model, ServeSettings(model_name=MODEL, max_iter_times=4000)) as live:
+        await browser.open(live.url + "/")
+        await browser.until("document.getElementById('model').options.length > 0")
+        await say(browser, "novel")
+        await browser.until(COMPLETE)
+        assert (await turns(browser))[1].endswith(" word1999")
+        assert await browser.value(AT_END)
+        assert await browser.value("document.getElementById('say').getBoundingClientRect().bottom < innerHeight")
+        events = await text(browser, "events")
+        assert events.count("data: {") == 2000 + 2
+        assert events.rstrip().endswith("[DONE]")
+
+
+async def test_who_scrolls_up_stays_there(model: Model, browser: Tab) -> None:
+    async with running(model, ServeSettings(model_name=MODEL, max_iter_times=4000)) as live:
+        await browser.open(live.url + "/")
+        await browser.until("document.getElementById('model').options.length > 0")
+        await browser.value(
+            "(() => { const pane = document.getElementById('turns');"
+            " new MutationObserver((_, watch) => { if (pane.scrollTop < 300) return; watch.disconnect();"
+            " pane.scrollTop = window.stayed = 100; }).observe(pane, {subtree: true, childList: true}); })()"
+        )
+        await say(browser, "novel")
+        await browser.until(COMPLETE)
+        assert await browser.value("window.stayed") == 100
+        assert await browser.value("document.getElementById('turns').scrollTop") == 100
+        await say(browser, "hello")  # a new message is looked at
+        await browser.until("document.querySelectorAll('.turn.assistant').length === 2")
+        await browser.until(COMPLETE)
+        assert await browser.value(AT_END)
 
 
 async def test_every_parameter_of_the_contract_has_a_control_with_its_bounds(page: Tab) -> None:
@@ -232,6 +216,15 @@ async def test_the_chart_of_a_whole_answer_shows_the_server_s_figures(page: Tab)
     assert await page.value(rows) == [["1", "200 ms", "5.15 ms"], ["2", "28 ms", "60 µs"], ["3", "30 ms", "39 µs"]]
 
 
+async def test_a_chart_of_nothing_but_zeros(page: Tab) -> None:
+    """The engine of this answer tells of no wait at all."""
+    await say(page, "two")
+    await page.until(COMPLETE)
+    legend = await page.value("document.querySelector('#chart .legend').textContent")
+    assert "queue wait 0 ms for 2 tokens, longest 0 ms" in legend
+    assert "queue wait of each token" not in await text(page, "chart")
+
+
 async def test_the_chart_of_a_stream_says_what_was_measured_here(page: Tab) -> None:
     await say(page, "hello")
     await page.until("document.querySelectorAll('#chart svg').length === 3")
@@ -318,6 +311,13 @@ async def test_no_width_scrolls_sideways(page: Tab, live: Live, width: int) -> N
     await fill(page, "stream", "false")
     await say(page, "hello " + "x" * 300)
     await page.until(COMPLETE)
+    tool = {"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}}
+    await fill(page, "tools", json.dumps([tool]))
+    await say(page, "call")
+    await page.until("document.querySelector('.turn pre') !== null")
+    assert await page.value(
+        "[...document.querySelectorAll('#turns, .turn pre')].every((one) => one.scrollWidth <= one.clientWidth)"
+    )
     for path in ("/docs", "/docs?dialect=openai"):
         assert await page.value("document.documentElement.scrollWidth <= innerWidth")
         await page.open(live.url + path)

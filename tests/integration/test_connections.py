@@ -87,6 +87,17 @@ async def live(model: Model) -> AsyncIterator[Live]:
         yield started
 
 
+@pytest.mark.parametrize("name", [b"X-Mindserve-Dialect", b"x-mindserve-dialect", b"X-MINDSERVE-DIALECT"])
+@pytest.mark.parametrize("value", [b"openai", b" \topenai", b" openai \t ", b"\topenai\t"])
+async def test_blanks_around_a_value_are_no_part_of_it(live: Live, name: bytes, value: bytes) -> None:
+    blanks = (b"%s:%s\r\n" % (name, value), b"Content-Type:application/json \r\n", b"Content-Encoding: identity \r\n")
+    async with connected(live) as peer:
+        await peer.send(*post(HELLO, *blanks))
+        status, _, answer = await peer.answer()
+    assert (status, text_of(answer)) == (200, "Hello! How are you?")
+    assert "prefill_time" not in json.loads(answer)
+
+
 @pytest.mark.parametrize("upgrade", [H2C, b"Connection: close, Upgrade\r\nUpgrade: websocket\r\n"])
 @pytest.mark.parametrize("num_packets", [1, 2, 3])
 async def test_a_wish_to_upgrade_is_ignored(live: Live, upgrade: bytes, num_packets: int) -> None:

@@ -264,6 +264,9 @@ async def test_models(client: httpx2.AsyncClient) -> None:
     assert listed["data"][0]["max_model_len"] == 1_048_576
     unknown = await client.get("/v1/models/other")
     assert (unknown.status_code, unknown.json()["error_type"]) == (404, "NotFoundError")
+    theirs = await client.get("/v1/models/other", headers={"X-Mindserve-Dialect": "openai"})
+    error = theirs.json()["error"]
+    assert (theirs.status_code, error["param"], error["code"]) == (404, "model", "model_not_found")
 
 
 async def test_a_model_with_a_slash_in_its_name(model: Model) -> None:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import yaml
+from pydantic import BaseModel
 
+from mindserve.api.contract import openapi_json
+from mindserve.config.settings import Dialect
 from mindserve_client import APIStatusError, ErrorDetails, InvalidResponse, StreamFailed, models, openai_models
 from mindserve_client.answers import parse, parse_event, status_error
 from mindserve_client.errors import STATUS_ERRORS
@@ -24,6 +28,34 @@ def test_every_status_of_the_contract_has_an_error_of_its_name() -> None:
     responses = CONTRACT["paths"]["/v1/chat/completions"]["post"]["responses"]
     named = {int(status): item["$ref"].rsplit("/", 1)[-1] for status, item in responses.items() if status != "200"}
     assert {status: error.__name__ for status, error in STATUS_ERRORS.items()} == named
+
+
+@pytest.mark.parametrize("dialect", Dialect)
+@pytest.mark.parametrize("root", ["ChatCompletion", "ChatCompletionChunk", "ModelList"])
+def test_every_field_of_answers_is_a_field_of_their_models(dialect: Dialect, root: str) -> None:
+    """Of all models inside of them, too, the times of MindIE among them."""
+    schemas = json.loads(openapi_json(dialect))["components"]["schemas"]
+    of_dialect: Any = openai_models if dialect is Dialect.OPENAI else models
+    model = getattr(of_dialect, root, None) or getattr(models, root)
+    seen = {one.__name__: list(one.model_fields) for one in _inside(model)}
+    assert {"Choice", "Usage", "AssistantMessage"} <= set(seen) or root != "ChatCompletion"
+    assert seen == {name: list(schemas[name]["properties"]) for name in seen}
+    timed = {"prefill_time", "decode_time_arr"} & set(seen[root])
+    assert len(timed) == 2 * (root == "ChatCompletion" and dialect is Dialect.VLLM)
+
+
+def _inside(model: type[BaseModel]) -> Iterator[type[BaseModel]]:
+    """A model and those that its fields are made of."""
+    yield model
+    for field in model.model_fields.values():
+        yield from _models_of(field.annotation)
+
+
+def _models_of(annotation: Any) -> Iterator[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield from _inside(annotation)
+    for argument in get_args(annotation):
+        yield from _models_of(argument)
 
 
 @pytest.mark.parametrize("status", [*STATUS_ERRORS, 302, 418, 502])

@@ -177,6 +177,11 @@ def test_options_that_make_no_sense(kind: str, dialect: Any) -> None:
         ({"base_url": "http://h?a=1"}, "no query"),
         ({"base_url": "http://h", "max_retries": -1}, "max_retries must be at least 0, got -1"),
         ({"base_url": "http://h", "max_event_bytes": 0}, "max_event_bytes must be at least 1, got 0"),
+        ({"base_url": "http://h", "api_key": ""}, "api_key must be made of visible ASCII characters without blanks$"),
+        ({"base_url": "http://h", "api_key": "two words"}, "api_key must be made of"),
+        ({"base_url": "http://h", "api_key": "schlüssel"}, "api_key must be made of"),
+        ({"base_url": "http://h", "headers": {"X-A": "1\r\nX-B: 2"}}, "^headers: 'X-A' or its value cannot be sent"),
+        ({"base_url": "http://h", "headers": {"X A": "1"}}, "^headers: 'X A' or its value cannot be sent"),
         ({"base_url": "http://h", "dialect": "mindie"}, "dialect must be 'vllm' or 'openai', got 'mindie'"),
     ):
         with pytest.raises(ValueError, match=says):

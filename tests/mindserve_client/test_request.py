@@ -17,6 +17,7 @@ from mindserve.api.dialect import dialect_named
 from mindserve.config.settings import Dialect, ServeSettings
 from mindserve.errors import RequestRefused
 from mindserve_client import InvalidRequest, image, models, openai_models, text
+from mindserve_client._generated.params import ChatCompletionParams
 from mindserve_client._generated.rules import RULES
 from mindserve_client.options import DialectName
 from mindserve_client.request import REQUEST_MODELS, encode_request
@@ -217,4 +218,11 @@ def test_models_and_their_objects_are_sent_alike() -> None:
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_every_field_of_the_contract_is_a_parameter(dialect: DialectName) -> None:
     schemas = json.loads(dialect_named(Dialect(dialect)).requests.document)["components"]["schemas"]
-    assert list(REQUEST_MODELS[dialect].model_fields) == list(schemas["ChatCompletionRequest"]["properties"])
+    fields = list(schemas["ChatCompletionRequest"]["properties"])
+    assert list(REQUEST_MODELS[dialect].model_fields) == fields
+    assert set(fields) - {"stream"} <= set(ChatCompletionParams.__annotations__)
+
+
+def test_no_parameter_is_unknown_to_both_dialects() -> None:
+    known = {name for dialect in DIALECTS for name in REQUEST_MODELS[dialect].model_fields}
+    assert set(ChatCompletionParams.__annotations__) == known - {"stream"}

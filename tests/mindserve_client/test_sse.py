@@ -112,6 +112,15 @@ def test_an_event_without_end_is_given_up(shape: str, piece_bytes: int) -> None:
         list(itertools.chain.from_iterable(map(decoder.feed, pieces)))
 
 
+@pytest.mark.parametrize(("end", "last"), ["\n\r", "\r\n"])
+def test_the_end_of_a_line_is_not_looked_for_again_with_each_line_before_it(end: str, last: str) -> None:
+    """Of 300,000 lines; the test would not end."""
+    line = "x" * 95
+    lines = f"data:{line}{end}" * 300_000
+    (event,) = EventDecoder().feed(f"{lines}{end}data{last}".encode())
+    assert event.data == "\n".join([line] * 300_000)
+
+
 def test_many_events_within_the_bound_are_no_large_one() -> None:
     decoder = EventDecoder(max_event_bytes=16)
     assert len(list(decoder.feed(b"data: 12345678\n\n" * 1000))) == 1000

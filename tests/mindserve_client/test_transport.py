@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
+import time
 from typing import Any
 
 import httpx2
@@ -14,6 +16,7 @@ from mindserve_client import (
     APIStatusError,
     APITimeoutError,
     EventTooLarge,
+    InvalidRequest,
     InvalidResponse,
     MindserveError,
     StreamFailed,
@@ -89,6 +92,20 @@ async def test_a_server_that_asks_for_too_much_patience_is_not_waited_for(kind: 
     assert len(server.heard) == 1
 
 
+async def test_the_server_says_how_long_to_wait(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[float] = []
+
+    async def pause(seconds: float) -> None:
+        waits.append(seconds)
+
+    with wire(BUSY.replace(b": 0", b": 7"), LIMITED.replace(b": 0", b": 0.5"), HANG_UP, GOOD) as server:
+        async with asking(kind, server.url, max_retries=3) as client:
+            monkeypatch.setattr(time, "sleep", waits.append)
+            monkeypatch.setattr(asyncio, "sleep", pause)
+            await client.whole()
+    assert waits == [7.0, 0.5, 0.0]
+
+
 async def test_nothing_is_sent_again_after_the_first_byte(kind: str) -> None:
     with wire(GOOD[:-5], CUT, GOOD) as server:
         async with asking(kind, server.url) as client:
@@ -101,12 +118,20 @@ async def test_nothing_is_sent_again_after_the_first_byte(kind: str) -> None:
     assert len(server.heard) == 2
 
 
-async def test_a_server_that_is_not_there(kind: str) -> None:
+async def test_a_server_that_is_not_there(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[int] = []
+
+    def waited(attempt: int, jitter: float) -> float:
+        waits.append(attempt)
+        return 0.0
+
+    monkeypatch.setattr(retry_module, "backoff_s", waited)
     with wire() as server:
         pass
-    async with asking(kind, server.url) as client:
+    async with asking(kind, server.url, max_retries=3) as client:
         with pytest.raises(APIConnectionError, match="ConnectError"):
             await client.whole()
+    assert waits == [0, 1, 2]
 
 
 @pytest.mark.parametrize("call", ["client", "call"])
@@ -116,6 +141,36 @@ async def test_time_limits(kind: str, call: str) -> None:
         async with asking(kind, server.url, timeout=limits if call == "client" else 20.0) as client:
             with pytest.raises(APITimeoutError, match="ReadTimeout"):
                 await client.whole(**({} if call == "client" else {"timeout": limits}))
+
+
+async def test_a_stream_that_stalls_is_not_begun_again(kind: str) -> None:
+    stalled = events(HI).replace(b"Connection: close", b"Content-Length: 1000")
+    with wire(stalled, events(HI, "[DONE]"), stays=True) as server:
+        async with asking(kind, server.url, timeout=httpx2.Timeout(20, read=0.5)) as client:
+            chunks: list[Any] = []
+            with pytest.raises(APITimeoutError, match="ReadTimeout"):
+                await client.chunks(chunks)
+    assert len(chunks) == len(server.heard) == 1
+
+
+@pytest.mark.parametrize("status", [200, 500])
+@pytest.mark.parametrize("media_type", ["application/json", "text/event-stream"])
+async def test_an_answer_that_cannot_be_decompressed(kind: str, status: int, media_type: str) -> None:
+    with wire(answer(status, "no gzip", "Content-Encoding: gzip", kind=media_type), GOOD) as server:
+        async with asking(kind, server.url) as client:
+            with pytest.raises(InvalidResponse, match="not encoded as its Content-Encoding says"):
+                await (client.whole() if "json" in media_type else client.chunks([]))
+    assert len(server.heard) == 1
+
+
+@pytest.mark.parametrize("headers", [{"X-A": "1\r\nX-B: 2"}, {"X A": "1"}, {"": "1"}, {"X-A": "é"}])
+async def test_what_no_header_can_be_is_not_sent(kind: str, headers: dict[str, str]) -> None:
+    with wire(GOOD) as server:
+        async with asking(kind, server.url) as client:
+            with pytest.raises(InvalidRequest, match=r"^extra_headers: ") as refused:
+                await client.whole(extra_headers=headers)
+    assert refused.value.field == "extra_headers"
+    assert server.heard == []
 
 
 @pytest.mark.parametrize(

@@ -75,13 +75,15 @@ class Wire:
 
 
 @contextmanager
-def wire(*answers: bytes | None, context: ssl.SSLContext | None = None) -> Iterator[Wire]:
-    """Serve one answer per connection until the block ends. None: keep the connection open and say nothing."""
+def wire(*answers: bytes | None, context: ssl.SSLContext | None = None, stays: bool = False) -> Iterator[Wire]:
+    """Serve one answer per connection until the block ends. None: keep the connection open and say nothing; ``stays``:
+    keep it open after any answer.
+    """
     with socket.create_server(("127.0.0.1", 0)) as listener:
         scheme = "http" if context is None else "https"
         made = Wire(f"{scheme}://127.0.0.1:{listener.getsockname()[1]}")
         over = threading.Event()
-        thread = threading.Thread(target=_serve, args=(listener, answers, context, made, over))
+        thread = threading.Thread(target=_serve, args=(listener, answers, context, made, over, stays))
         thread.start()
         try:
             yield made
@@ -99,6 +101,7 @@ def _serve(
     context: ssl.SSLContext | None,
     made: Wire,
     over: threading.Event,
+    stays: bool,
 ) -> None:
     for said in answers:
         try:
@@ -109,10 +112,10 @@ def _serve(
             encrypted = connection if context is None else context.wrap_socket(connection, server_side=True)
             with encrypted:
                 made.heard.append(_request(encrypted))
-                if said is None:
+                encrypted.sendall(said or b"")
+                if said is None or stays:
                     over.wait(20)
                 else:
-                    encrypted.sendall(said)
                     encrypted.shutdown(socket.SHUT_WR)
 
 
@@ -120,7 +123,10 @@ def _request(connection: socket.socket) -> str:
     """Head and body."""
     data = b""
     while b"\r\n\r\n" not in data:
-        data += connection.recv(65536)
+        piece = connection.recv(65536)
+        if not piece:
+            raise ConnectionAbortedError
+        data += piece
     head, _, body = data.partition(b"\r\n\r\n")
     lengths = [line.split(b":")[1] for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")]
     while lengths and len(body) < int(lengths[0]):

@@ -28,11 +28,12 @@ async def list_models(request: Request[Any, Any, State]) -> ModelList:
 
 @get("/v1/models/{model:path}", guards=[require_api_key, require_known_dialect])
 async def get_model(request: Request[Any, Any, State], model: str = Parameter()) -> Model:
-    """One of the served models; its name may have slashes in it. Raises ``RequestRefused`` (NOT_FOUND)."""
+    """One of the served models; its name may have slashes in it. Raises ``RequestRefused`` (MODEL_PATH_NOT_FOUND)."""
     server = server_of(request)
     model = model.removeprefix("/")  # the framework's paths begin with one
     if model not in (server.settings.model_name, *server.settings.lora_names):
-        raise RequestRefused(f"there is no model {shown(model)} here", field="model", kind=RefusalKind.NOT_FOUND)
+        text = f"there is no model {shown(model)} here"
+        raise RequestRefused(text, field="model", kind=RefusalKind.MODEL_PATH_NOT_FOUND)
     return _model(model, server)
 
 

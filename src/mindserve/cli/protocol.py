@@ -7,6 +7,7 @@ What differs from uvicorn's own:
 - what is not HTTP, and connections beyond the limit, are refused in the words of the API's dialect;
 - a client that is refused while it sends may send on for a while, so that it sees why;
 - of requests that a client sends ahead of its answers few are read, and its leaving is seen behind them;
+- blanks behind the value of a header field are no part of it (RFC 9112, 5.1);
 - HTTP/1.0 knows no chunks: there the end of the connection is the end of an answer whose length is not known before.
 """
 
@@ -155,7 +156,7 @@ class PlaneProtocol(HttpToolsProtocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if self._in_head:  # trailer fields mean nothing here
-            super().on_header(name, value)
+            super().on_header(name, value.rstrip(b" \t"))
 
     def on_headers_complete(self) -> None:
         self._in_head = False

@@ -37,6 +37,7 @@ def plain(body: msgspec.Struct) -> Any:
             RefusalKind.UNSUPPORTED_MEDIA_TYPE, 415, "Unsupported Media Type", 415, "invalid_request_error",
             "unsupported_media_type",
         ),
+        (RefusalKind.MODEL_PATH_NOT_FOUND, 404, "NotFoundError", 404, "invalid_request_error", "model_not_found"),
         (RefusalKind.NOT_FOUND, 404, "NotFoundError", 404, "invalid_request_error", "not_found"),
         (RefusalKind.METHOD_NOT_ALLOWED, 405, "Method Not Allowed", 405, "invalid_request_error", "method_not_allowed"),
     ],

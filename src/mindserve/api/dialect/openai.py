@@ -25,6 +25,7 @@ _ERRORS: Final[dict[RefusalKind, _Class]] = {
     RefusalKind.VALIDATION: _Class(400, "invalid_request_error", None),
     RefusalKind.UNAUTHORIZED: _Class(401, "invalid_request_error", "invalid_api_key"),
     RefusalKind.MODEL_NOT_FOUND: _Class(404, "invalid_request_error", "model_not_found"),
+    RefusalKind.MODEL_PATH_NOT_FOUND: _Class(404, "invalid_request_error", "model_not_found"),
     RefusalKind.CONTEXT_LENGTH: _Class(400, "invalid_request_error", "context_length_exceeded"),
     RefusalKind.OVERLOADED: _Class(429, "rate_limit_error", "server_overloaded"),
     RefusalKind.UNAVAILABLE: _Class(503, "server_error", "service_unavailable"),

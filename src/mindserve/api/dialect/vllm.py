@@ -29,6 +29,7 @@ _ERRORS: Final[dict[RefusalKind, tuple[int, _ErrorType]]] = {
     RefusalKind.VALIDATION: (422, "Input Validation Error"),
     RefusalKind.UNAUTHORIZED: (401, "Unauthorized"),
     RefusalKind.MODEL_NOT_FOUND: (422, "Input Validation Error"),
+    RefusalKind.MODEL_PATH_NOT_FOUND: (404, "NotFoundError"),
     RefusalKind.CONTEXT_LENGTH: (422, "Input Validation Error"),
     RefusalKind.OVERLOADED: (503, "Service Unavailable"),
     RefusalKind.UNAVAILABLE: (503, "Service Unavailable"),

@@ -3,7 +3,11 @@
 const FACTS = JSON.parse(byId("facts").textContent);
 const ROLES = ["user", "system", "developer", "assistant", "tool"];
 const MOST_EVENTS_SHOWN = 4000;
+const AT_END_PX = 40;
 let running = null;
+let unshown = [];  // events that came since the last frame
+let isFollowing = true;  // the end of the conversation, unless somebody scrolled up from it
+let lastTop = 0;
 
 function currentFields() {
   return FACTS.fields[byId("dialect").value];
@@ -60,7 +64,9 @@ async function send() {
   hideRefusal();
   const text = requestText(byId("model").value, turns);
   showRequest();
+  unshown = [];
   byId("events").replaceChildren();
+  isFollowing = true;
   setRunning(new AbortController());
   setStatus("Waiting for the answer.");
   try {
@@ -69,6 +75,7 @@ async function send() {
     setStatus(error.name === "AbortError" ? "Stopped." : `The connection failed: ${error.message}`);
   } finally {
     setRunning(null);
+    showNews();
   }
 }
 
@@ -146,12 +153,35 @@ function tellEnd(growing, usage) {
 }
 
 function addEvent(at, text) {
-  const pane = byId("events");
-  if (pane.childElementCount >= MOST_EVENTS_SHOWN) pane.firstElementChild.remove();
-  const isAtEnd = pane.scrollHeight - pane.scrollTop - pane.clientHeight < 40;
   const time = element("span", { class: "at" }, at === null ? "" : `+${at.toFixed(0)} ms  `);
-  pane.append(element("span", {}, time, `${text}\n\n`));
-  if (isAtEnd) pane.scrollTop = pane.scrollHeight;
+  unshown.push(element("span", { class: "event" }, time, `${text}\n\n`));
+  if (unshown.length === 1) requestAnimationFrame(showNews);
+  if (unshown.length > MOST_EVENTS_SHOWN) unshown.shift();  // nobody looks: a hidden page has no frames
+}
+
+/** Once a frame, for asking where a pane is scrolled to lays all of it out. */
+function showNews() {
+  const pane = byId("events");
+  follow();
+  const wasAtEnd = isAtEnd(pane);
+  pane.append(...unshown);
+  unshown = [];
+  while (pane.childElementCount > MOST_EVENTS_SHOWN) pane.firstElementChild.remove();
+  if (wasAtEnd) pane.scrollTop = pane.scrollHeight;
+  if (isFollowing) byId("turns").scrollTop = byId("turns").scrollHeight;
+  lastTop = byId("turns").scrollTop;
+}
+
+/** The text may have grown by the time that a scroll is told: only who scrolls up wants to stay where they are. */
+function follow() {
+  const pane = byId("turns");
+  if (isAtEnd(pane)) isFollowing = true;
+  else if (pane.scrollTop < lastTop) isFollowing = false;
+  lastTop = pane.scrollTop;
+}
+
+function isAtEnd(pane) {
+  return pane.scrollHeight - pane.scrollTop - pane.clientHeight < AT_END_PX;
 }
 
 /** The error in the dialect's own shape, and at the field that it names; `where` is its status, or in words where it came. */
@@ -206,6 +236,7 @@ function listen() {
     }
   });
   document.addEventListener("keydown", (event) => { if (event.key === "Escape") running?.abort(); });
+  byId("turns").addEventListener("scroll", follow);
   byId("say").addEventListener("input", showRequest);
   byId("call").addEventListener("input", showRequest);
   byId("model").addEventListener("change", showRequest);

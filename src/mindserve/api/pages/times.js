@@ -36,7 +36,7 @@ function showTimes(times) {
   place.replaceChildren(
     element("ul", { class: "legend" }, ...rows.map(legendItem)),
     totals(rows),
-    ...rows.filter(([kind, , values]) => kind !== "prefill" && values.length > 0).flatMap(bars),
+    ...rows.filter(([kind, , values]) => kind !== "prefill" && most(values) > 0).flatMap(bars),
     element("p", { class: "hint" }, source), numbers(rows));
 }
 
@@ -45,7 +45,7 @@ function legendItem([kind, name, values]) {
   const sum = total(values);
   if (values.length === 0) return element("li", {}, mark, `${name}: not told`);
   const rest = kind === "prefill" ? "" : kind === "decode"
-    ? ` for ${values.length}, median ${inMs(median(values))}` : ` for ${values.length} tokens, longest ${inMs(Math.max(...values))}`;
+    ? ` for ${values.length}, median ${inMs(median(values))}` : ` for ${values.length} tokens, longest ${inMs(most(values))}`;
   return element("li", {}, mark, `${name} ${inMs(sum)}${rest}`);
 }
 
@@ -62,17 +62,17 @@ function totals(rows) {
 }
 
 function bars([kind, name, values]) {
-  const most = Math.max(...values, 1e-9);
+  const highest = most(values);
   const width = Math.max(PLOT_WIDTH, 60 + values.length * (LEAST_BAR + 1));
   const step = (width - 60) / values.length;
   const drawn = svg("svg", { viewBox: `0 0 ${width} ${PLOT_HEIGHT + 16}`, role: "img",
-    "aria-label": `${name} of each of ${values.length}: from ${inMs(Math.min(...values))} to ${inMs(most)}` },
-    svg("text", { x: 0, y: 9 }, inMs(most)), svg("text", { x: 0, y: PLOT_HEIGHT }, "0"),
+    "aria-label": `${name} of each of ${values.length}: at most ${inMs(highest)}` },
+    svg("text", { x: 0, y: 9 }, inMs(highest)), svg("text", { x: 0, y: PLOT_HEIGHT }, "0"),
     svg("line", { class: "axis", x1: 60, x2: width, y1: PLOT_HEIGHT, y2: PLOT_HEIGHT }),
     svg("text", { x: 60, y: PLOT_HEIGHT + 13 }, "1"),
     svg("text", { x: width, y: PLOT_HEIGHT + 13, "text-anchor": "end" }, String(values.length)));
   values.forEach((value, index) => {
-    const height = (value / most) * (PLOT_HEIGHT - 2);
+    const height = (value / highest) * (PLOT_HEIGHT - 2);
     const bar = svg("rect", { class: kind, x: 60 + index * step, y: PLOT_HEIGHT - height, height,
       width: Math.min(24, Math.max(1, step - Math.min(2, step / 4))) });
     bar.append(svg("title", {}, `${index + 1}: ${inMs(value)}`));
@@ -98,6 +98,11 @@ function numbers(rows) {
 
 function total(values) {
   return values.reduce((sum, value) => sum + value, 0);
+}
+
+/** The largest of them, 0 of none; there may be more than a call takes arguments. */
+function most(values) {
+  return values.reduce((found, value) => Math.max(found, value), 0);
 }
 
 function median(values) {
