@@ -3,7 +3,8 @@
 On a CPU a full prompt step takes seconds, and whoever decodes gets no token meanwhile. So prompts that are worked on
 beside decodes are cut into chunks, and a step takes about ``EngineOptions.mixed_step_ms``; twice as long as one of
 decodes alone where that is more, so that prompts get half of the time on the slowest model. With nobody to wait for
-them they are held back only where a step would take so long that the process seems to hang.
+them they are held back only where a step would take so long that the process seems to hang. Media are encoded in
+slices between the steps.
 """
 
 from __future__ import annotations
@@ -37,6 +38,13 @@ class Pacer:
             return _FIRST
         target_s = self._mixed_s if num_decodes else self._alone_s
         return max(_FEWEST, num_decodes, int(target_s / self._token_s))
+
+    def encoding_s(self, num_decodes: int) -> float:
+        """Time to work on media in a step that runs so many decodes: as long as they take, so that running answers go
+        on at no less than half of their speed."""
+        if num_decodes:
+            return self._decodes_s or 0.0
+        return self._least_s
 
     def note(self, num_prompt_tokens: int, seconds: float) -> None:
         """How long a step with so many prompt tokens took.
