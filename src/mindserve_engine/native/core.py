@@ -35,8 +35,8 @@ from mindserve_engine.native.wire import (
     Step,
     ToCore,
     decode_setup,
-    decode_to_core,
     encode,
+    unpack,
 )
 from mindserve_engine.options import EngineOptions
 from mindserve_engine.types import EngineInfo
@@ -85,7 +85,7 @@ class Channel:
             self._requests.poll(round(timeout_s * 1000))
         while True:
             try:
-                yield decode_to_core(self._requests.recv(zmq.NOBLOCK))
+                yield unpack(self._requests.recv_multipart(zmq.NOBLOCK))
             except zmq.Again:
                 return
 

@@ -70,7 +70,7 @@ class Scheduler:
             self.running.insert(self.running.index(parent) + 1, child)
 
     def schedule(self) -> Schedule:
-        """The work of the next step; empty only when nothing runs or waits, when what ran was given up, or when all wait
+        """The work of the next step; empty only when nothing runs or waits, what ran was given up, or all that run wait
         for media to be encoded."""
         self._make_room()
         work: Schedule = {}
