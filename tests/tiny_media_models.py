@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import torch
 from transformers import (
+    AutoModelForMultimodalLM,
     PreTrainedModel,
     PreTrainedTokenizerFast,
     Qwen2_5_VLConfig,
@@ -62,7 +63,7 @@ NAMES: Final = ("qwen2_vl", "qwen2_5_vl", "qwen2_audio")
 
 
 def build(name: str, folder: Path, *, seed: int = 11, **text: Any) -> Path:
-    """Write the model ``name`` into ``folder`` (made when missing) and return it. ``text`` changes its language model."""
+    """Write the model ``name`` into ``folder`` and return it. ``text`` changes the config of its language model."""
     torch.manual_seed(seed)
     model = _MODELS[name]({**_TEXT, **text})
     tiny_models._enlarge_zeros(model)
@@ -70,6 +71,11 @@ def build(name: str, folder: Path, *, seed: int = 11, **text: Any) -> Path:
     tokenizer().save_pretrained(folder)
     processor(name).save_pretrained(folder)
     return folder
+
+
+def load(folder: Path) -> Any:
+    """transformers' model, float32."""
+    return AutoModelForMultimodalLM.from_pretrained(folder, dtype=torch.float32)
 
 
 def tokenizer() -> PreTrainedTokenizerFast:
@@ -114,7 +120,7 @@ def _vl(text: dict[str, Any]) -> PreTrainedModel:
         "initializer_range": 0.15,
     }
     text = {**text, "rope_parameters": {**_ROPE, "mrope_section": [2, 3, 3]}}
-    return Qwen2VLForConditionalGeneration(Qwen2VLConfig(text_config=text, vision_config=vision, **_VISION_TOKENS))
+    return Qwen2VLForConditionalGeneration(Qwen2VLConfig(**_parts(text, vision)))
 
 
 def _vl_2_5(text: dict[str, Any]) -> PreTrainedModel:
@@ -130,9 +136,12 @@ def _vl_2_5(text: dict[str, Any]) -> PreTrainedModel:
         "initializer_range": 0.15,
     }
     text = {**text, "rope_parameters": {**_ROPE, "mrope_section": [2, 3, 3]}}
-    return Qwen2_5_VLForConditionalGeneration(
-        Qwen2_5_VLConfig(text_config=text, vision_config=vision, **_VISION_TOKENS)
-    )
+    return Qwen2_5_VLForConditionalGeneration(Qwen2_5_VLConfig(**_parts(text, vision)))
+
+
+def _parts(text: dict[str, Any], vision: dict[str, Any]) -> dict[str, Any]:
+    tied = text.get("tie_word_embeddings", False)
+    return {"text_config": text, "vision_config": vision, "tie_word_embeddings": tied, **_VISION_TOKENS}
 
 
 def _audio(text: dict[str, Any]) -> PreTrainedModel:

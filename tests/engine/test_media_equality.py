@@ -3,139 +3,15 @@ cut up and whatever is in the caches."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
-import torch
-from transformers import AutoModelForMultimodalLM
 
-from mindserve_engine.native.media.positions import prompt_positions
-from mindserve_engine.native.runner import LoadedModel
-from tests import media_prompts as given
 from tests import tiny_media_models as tiny
 from tests.engine import drive
-from tests.engine.drive import CLOSEST, Driver, assert_continues
-from tests.media_prompts import Prompt, film, item, picture, prompt, sound
-
-NUM_TOKENS = 16
-SEEING = ("qwen2_vl", "qwen2_5_vl")
-
-
-@dataclass
-class MediaPair:
-    """One model twice, and what to ask of it."""
-
-    name: str
-    path: Path
-    ours: LoadedModel
-    theirs: Any
-    prompts: list[Prompt]
-    expected: list[list[int]]
-
-
-PairOf = Callable[[str], MediaPair]
-
-
-@pytest.fixture(scope="module")
-def media_pair(tmp_path_factory: pytest.TempPathFactory) -> PairOf:
-    made: dict[str, MediaPair] = {}
-
-    def pair(name: str) -> MediaPair:
-        if name not in made:
-            path = tiny.build(name, tmp_path_factory.mktemp(name))
-            theirs = AutoModelForMultimodalLM.from_pretrained(path, dtype=torch.float32)
-            ours = drive.load(path, block_size=16)
-            prompts = hearing_prompts(ours) if name == "qwen2_audio" else seeing_prompts(ours)
-            expected = [continuation(name, theirs, one) for one in prompts]
-            made[name] = MediaPair(name, path, ours, theirs, prompts, expected)
-        return made[name]
-
-    return pair
-
-
-def seeing_prompts(loaded: LoadedModel) -> list[Prompt]:
-    model = loaded.info.media
-    assert model is not None
-    image, other = item(picture(3, 5), model), item(picture(7, 7, seed=1), model)
-    short, odd, long = (
-        item(film(frames, rows, columns, seed=frames), model, seconds_per_frame=seconds)
-        for frames, rows, columns, seconds in ((4, 3, 4, 0.5), (5, 2, 3, 0.31), (24, 2, 2, 1.0))
-    )
-    return [
-        prompt(model, "Tell me about the sea."),
-        prompt(model, "What is this? ", image, " Answer in a word."),
-        prompt(model, "Compare ", image, " with ", other, "."),
-        prompt(model, image, image, "Are they the same?"),
-        prompt(model, "x" * 40),
-        prompt(model, "And this film? ", short, " Who is in it?"),
-        prompt(model, other, odd, short, "All of them."),
-        prompt(model, "A long one: ", long, " What happens at the end?"),
-    ]
-
-
-def hearing_prompts(loaded: LoadedModel) -> list[Prompt]:
-    model = loaded.info.media
-    assert model is not None
-    whole, half, tiny_bit = (item(sound(samples, seed=samples), model) for samples in (16000, 8111, 480))
-    assert (whole.num_tokens, half.num_tokens, tiny_bit.num_tokens) == (25, 13, 1)
-    return [
-        prompt(model, "Tell me about the sea."),
-        prompt(model, "What is said here? ", whole, " Answer in a word."),
-        prompt(model, "Compare ", half, " with ", whole, "."),
-        prompt(model, "y" * 40),
-        prompt(model, half, half, tiny_bit, "Go on."),
-    ]
-
-
-def continuation(name: str, model: Any, asked: Prompt, num_tokens: int = NUM_TOKENS, **more: Any) -> list[int]:
-    """As far as transformers is sure of it; positions behind videos are those of the rule that is asked for."""
-    model.generation_config.eos_token_id = None
-    model.generation_config.pad_token_id = 0
-    arguments = {**given.arguments(name, asked), **more}
-    if name in SEEING and "position_ids" not in arguments:
-        arguments["position_ids"] = positions(name, asked)
-    output = model.generate(
-        **arguments, do_sample=False, max_new_tokens=num_tokens, output_logits=True, return_dict_in_generate=True
-    )
-    best = torch.cat(output.logits).topk(2).values
-    tied = torch.nonzero(best[:, 0] - best[:, 1] < CLOSEST)[:, 0].tolist()
-    tokens: list[int] = output.sequences[0, len(asked.token_ids) :].tolist()
-    return tokens[: tied[0]] if tied else tokens
-
-
-def positions(name: str, asked: Prompt, *, is_by_side: bool = False) -> torch.Tensor:
-    """[3, 1, n]."""
-    rule = given.rule(name, is_by_side=is_by_side)
-    return torch.from_numpy(prompt_positions(len(asked.token_ids), asked.media, rule))[:, None]
-
-
-def run(driver: Driver, prompts: list[Prompt], prefix: str = "", **fields: Any) -> list[list[int]]:
-    for number, one in enumerate(prompts):
-        driver.add(f"{prefix}{number}", one.token_ids, NUM_TOKENS, media=one.media, **fields)
-    tokens = driver.run()
-    return [tokens[f"{prefix}{number}"] for number in range(len(prompts))]
-
-
-@contextmanager
-def counting(loaded: LoadedModel) -> Iterator[list[bytes]]:
-    """The digests of the items that are encoded."""
-    encoder, begun = loaded.runner.encoder, []
-    assert encoder is not None
-    begin = encoder.begin
-
-    def noted(one: Any) -> None:
-        begun.append(one.digest)
-        begin(one)
-
-    encoder.begin = noted  # type: ignore[method-assign]
-    try:
-        yield begun
-    finally:
-        del encoder.begin
+from tests.engine.drive import Driver, assert_continues, small_pool
+from tests.engine.media import SEEING, PairOf, continuation, counting, positions, run
+from tests.media_prompts import film, item, picture, prompt
 
 
 @pytest.mark.parametrize("name", tiny.NAMES)
@@ -151,3 +27,129 @@ def test_mixed_batch_cold_and_warm(media_pair: PairOf, name: str, max_step_token
     assert begun == [], "what is in a cache was encoded again"
     for number, one in enumerate(pair.prompts):
         assert driver.num_cached[f"warm {number}"] == (len(one.token_ids) - 1) // 16 * 16
+
+
+@pytest.mark.parametrize("name", tiny.NAMES)
+@pytest.mark.parametrize("options", [{"deterministic": True}, {"CXX": ""}], ids=["deterministic", "no compiler"])
+def test_other_kernels(
+    media_pair: PairOf, name: str, options: dict[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pair = media_pair(name)
+    if "CXX" in options:
+        monkeypatch.setenv("CXX", "")
+        options = {}
+    ours = drive.load(pair.path, block_size=16, **options)
+    assert_continues(run(Driver(ours, max_step_tokens=50), pair.prompts), pair.expected)
+
+
+@pytest.mark.parametrize("name", SEEING)
+def test_text_behind_a_video_by_its_longer_side(media_pair: PairOf, name: str) -> None:
+    """The rule of transformers 5.24, whose own generate is asked to keep to it from the first token to the last."""
+    pair = media_pair(name)
+    ours = drive.load(pair.path, block_size=16, media_positions="side")
+    asked = [pair.prompts[number] for number in (5, 7)]
+    expected = [
+        continuation(name, pair.theirs, one, position_ids=positions(name, one, is_by_side=True)) for one in asked
+    ]
+    assert_continues(run(Driver(ours), asked), expected)
+    assert expected[1] != pair.expected[7], "the rules do not differ here"
+
+
+@pytest.mark.parametrize("name", tiny.NAMES)
+@pytest.mark.parametrize("max_step_tokens", [16, 4096])
+def test_after_preemption_and_with_no_place_for_embeddings(media_pair: PairOf, name: str, max_step_tokens: int) -> None:
+    """A pool too small for all, and no more than one item's embeddings at a time: items are encoded again."""
+    pair = media_pair(name)
+    with small_pool(pair.ours, 12) as small, counting(small) as begun:
+        driver = Driver(small, prefix_cache=False, media_cache_mb=0, max_step_tokens=max_step_tokens, max_batch_size=4)
+        for number, one in enumerate(pair.prompts * 2):
+            driver.add(str(number), one.token_ids, 40, media=one.media)
+        tokens = driver.run()
+    assert driver.loop.stats().num_preemptions_total > 0
+    assert len(begun) > len(set(begun))
+    found = [tokens[str(number)][:16] for number in range(len(pair.prompts) * 2)]
+    assert_continues(found, pair.expected * 2)
+
+
+def test_a_hit_that_ends_inside_an_item(media_pair: PairOf) -> None:
+    """With its embeddings at hand or not."""
+    pair = media_pair("qwen2_vl")
+    model = pair.ours.info.media
+    assert model is not None
+    asked = prompt(model, "What is this? ", item(picture(7, 7, seed=9), model), " Answer.")
+    expected = [continuation("qwen2_vl", pair.theirs, asked)]
+    driver = Driver(pair.ours)
+    assert_continues(run(driver, [asked], "cold"), expected)
+    for prefix, is_encoded in (("kept", False), ("lost", True)):
+        driver.loop._pool.distrust(list(driver.loop._pool._cached.values())[2:])
+        if is_encoded:
+            driver.loop._encoding.cache.drop(asked.media[0].digest)
+            del pair.ours.runner.encoder._embeddings[asked.media[0].digest]
+        with counting(pair.ours) as begun:
+            assert_continues(run(driver, [asked], prefix), expected)
+        assert driver.num_cached[f"{prefix}0"] == 32
+        assert asked.media[0].start < 32 < asked.media[0].start + asked.media[0].num_tokens
+        assert bool(begun) == is_encoded
+
+
+@pytest.mark.parametrize("name", SEEING)
+def test_other_pixels_of_the_same_size_share_nothing(media_pair: PairOf, name: str) -> None:
+    pair = media_pair(name)
+    model = pair.ours.info.media
+    assert model is not None
+    asked = [
+        prompt(model, "One user's picture: ", item(picture(5, 8, seed=seed), model), " What is it?") for seed in (1, 2)
+    ]
+    assert asked[0].token_ids == asked[1].token_ids
+    expected = [continuation(name, pair.theirs, one) for one in asked]
+    assert expected[0] != expected[1]
+    driver = Driver(pair.ours)
+    for number, one in enumerate(asked):
+        assert_continues(run(driver, [one], str(number)), expected[number : number + 1])
+        assert driver.num_cached[f"{number}0"] == (16 if number else 0)
+
+
+def test_another_question_about_the_same_image_is_not_encoded_again(media_pair: PairOf) -> None:
+    pair = media_pair("qwen2_5_vl")
+    model = pair.ours.info.media
+    assert model is not None
+    seen = item(film(6, 4, 4, seed=5), model, seconds_per_frame=0.5)
+    asked = [prompt(model, "Look: ", seen, question) for question in (" Who is this?", " What happens next?")]
+    driver = Driver(pair.ours)
+    with counting(pair.ours) as begun:
+        for number, one in enumerate(asked):
+            expected = [continuation("qwen2_5_vl", pair.theirs, one)]
+            assert_continues(run(driver, [one], str(number)), expected)
+    assert begun == [seen.digest]
+    assert driver.num_cached["10"] == 48
+
+
+@pytest.mark.parametrize(
+    ("name", "renamed"),
+    [
+        ("qwen2_vl", {"visual.": "model.visual.", "model.": "model.language_model."}),
+        (
+            "qwen2_audio",
+            {
+                "language_model.lm_head": "lm_head",
+                "language_model.model.": "model.language_model.",
+                "audio_tower.": "model.audio_tower.",
+                "multi_modal_projector.": "model.multi_modal_projector.",
+            },
+        ),
+    ],
+)
+def test_files_with_the_names_of_today(media_pair: PairOf, name: str, renamed: dict[str, str], tmp_path: Path) -> None:
+    pair = media_pair(name)
+    tiny.build(name, tmp_path)
+    tiny.rename_weights(tmp_path, renamed)
+    assert_continues(run(Driver(drive.load(tmp_path, block_size=16)), pair.prompts), pair.expected)
+
+
+def test_tied_embeddings(tmp_path: Path) -> None:
+    path = tiny.build("qwen2_vl", tmp_path, tie_word_embeddings=True)
+    ours = drive.load(path, block_size=16)
+    model = ours.info.media
+    assert model is not None
+    asked = prompt(model, "Look: ", item(picture(3, 3), model), " What is it?")
+    assert_continues(run(Driver(ours), [asked]), [continuation("qwen2_vl", tiny.load(path), asked)])
