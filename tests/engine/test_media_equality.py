@@ -55,6 +55,18 @@ def test_text_behind_a_video_by_its_longer_side(media_pair: PairOf, name: str) -
     assert expected[1] != pair.expected[7], "the rules do not differ here"
 
 
+def test_times_beyond_the_longest_context(media_pair: PairOf) -> None:
+    """Twenty minutes between two steps count 2,400 each: no table of angles is that long."""
+    pair = media_pair("qwen2_5_vl")
+    model = pair.ours.info.media
+    assert model is not None
+    seen = item(film(8, 2, 2, seed=6), model, seconds_per_frame=600.0)
+    asked = [prompt(model, "A slow one: ", seen, " And?"), pair.prompts[0]]
+    expected = [continuation("qwen2_5_vl", pair.theirs, asked[0]), pair.expected[0]]
+    assert positions("qwen2_5_vl", asked[0]).max() > 7000 > pair.ours.info.max_context
+    assert_continues(run(Driver(pair.ours), asked), expected)
+
+
 @pytest.mark.parametrize("name", tiny.NAMES)
 @pytest.mark.parametrize("max_step_tokens", [16, 4096])
 def test_after_preemption_and_with_no_place_for_embeddings(media_pair: PairOf, name: str, max_step_tokens: int) -> None:
