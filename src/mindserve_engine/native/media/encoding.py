@@ -56,10 +56,10 @@ class Encoding:
     def work(self, running: Iterable[Sequence], seconds: float) -> list[Sequence]:
         """Encode for about ``seconds``, but at least one piece, or to the end of an item. Returns the sequences that
         cannot go on because their item cannot be encoded."""
-        began = self._clock()
         wanting = self._choose(running)
         if not wanting:
             return []
+        began = self._clock()
         assert self._encoder is not None
         assert self.current is not None
         for sequence in wanting:
