@@ -62,8 +62,9 @@ class VisionTower:
         """The embeddings of one step in time."""
         merge = self._shape.merge**2
         parts = []
-        for start in range(0, len(x), ROWS * merge):
-            parts.append(self._module.merger(x[start : start + ROWS * merge]))
+        rows = max(1, ROWS // merge) * merge
+        for start in range(0, len(x), rows):
+            parts.append(self._module.merger(x[start : start + rows]))
             yield None
         merged = torch.cat(parts)
         yield torch.empty_like(merged).index_copy_(0, order, merged)
