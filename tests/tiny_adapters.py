@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,13 @@ from transformers import AutoModelForCausalLM
 ALL_LINEAR = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 
 
-def write(model: Path, folder: Path, *, seed: int, **settings: Any) -> Any:
+def load(model: Path) -> Any:
+    return AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32, attn_implementation="eager")
+
+
+def write(model: Path, folder: Path, *, seed: int, model_class: Callable[[Path], Any] = load, **settings: Any) -> Any:
     """Write an adapter of the model at ``model`` into ``folder``; returns the merged model, float32."""
-    base = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32, attn_implementation="eager")
+    base = model_class(model)
     config = LoraConfig(**{"r": 4, "lora_alpha": 8, "target_modules": ALL_LINEAR, **settings})
     with warnings.catch_warnings():
         # PEFT 0.21 reads a property that transformers 5.24 has renamed

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from mindserve_engine.interface import PromptTooLong, RequestInvalid
+from mindserve_engine.media_admission import check_media
 from mindserve_engine.types import SEED_MAX, Capability, EngineInfo, GenerationRequest, SamplingParams
 
 
@@ -16,6 +17,7 @@ def check_request(request: GenerationRequest, info: EngineInfo) -> None:
     if request.num_sequences < 1:
         raise RequestInvalid(field="num_sequences", reason=f"is {request.num_sequences}, must be at least 1")
     _check_capabilities(request, info)
+    check_media(request, info)
     if request.grammar is not None and request.beam_width:
         raise RequestInvalid(field="grammar", reason="cannot be combined with beam search")
     if request.beam_width:

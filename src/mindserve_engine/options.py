@@ -39,6 +39,14 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     deterministic: bool = False
     """The same request gives the same tokens and log-probabilities to the bit, whatever else runs: every result is
     computed in an order of its own row's."""
+    media_cache_mb: int = 256
+    """Memory for the embeddings of media, which their prompts need until they are computed and others may meet again;
+    one item that is larger is held alone."""
+    max_media_mb: int = 1024
+    """Pixels and samples of all requests that run or wait."""
+    media_positions: str = "extent"
+    """Where text goes on behind a video, for models of the Qwen2-VL family: at the largest coordinate of the video
+    ("extent"), as they were trained, or at its longer side ("side"), as transformers 5.24 counts."""
     num_threads: int | None = None
     """CPU threads for the compute; ``None``: all cores of the process."""
     heartbeat_timeout_s: float = 60.0

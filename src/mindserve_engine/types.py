@@ -129,6 +129,25 @@ class MediaModel(msgspec.Struct, frozen=True, kw_only=True):
     max_samples: int = 0
     """The longest recording, in samples."""
 
+    def token_id(self, kind: MediaKind) -> int | None:
+        """The placeholder of a kind; None: the model takes none of it."""
+        ids = {
+            MediaKind.IMAGE: self.image_token_id,
+            MediaKind.VIDEO: self.video_token_id,
+            MediaKind.AUDIO: self.audio_token_id,
+        }
+        return ids[kind]
+
+    def num_tokens(self, kind: MediaKind, shape: tuple[int, ...]) -> int:
+        """Placeholders of an item of that shape (``MediaItem.shape``); none: the recording is too short."""
+        if kind is MediaKind.AUDIO:
+            num_frames = -(-shape[0] // self.samples_per_frame)
+            num_halved = (num_frames + 1) // 2  # a convolution of stride 2, then pairs are averaged
+            return num_halved // 2
+        height, width = shape[-3] // self.patch_size, shape[-2] // self.patch_size
+        num_steps = -(-shape[0] // self.frames_per_patch) if kind is MediaKind.VIDEO else 1
+        return num_steps * (height // self.merge_size) * (width // self.merge_size)
+
 
 class GenerationRequest(msgspec.Struct, frozen=True, kw_only=True):
     """One prompt to be continued."""

@@ -15,6 +15,7 @@ from transformers.utils import logging as transformers_logging
 from mindserve_engine.native.runner import LoadedModel
 from tests import tiny_models
 from tests.engine import drive
+from tests.engine.media import MediaPair, make_pair
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,3 +54,16 @@ def default_pair(default_model: Path) -> Pair:
         default_model.parent, gguf_file=default_model.name, dtype=torch.float32
     )
     return Pair(default_model, drive.load(default_model, kv_memory_gb=0.5, block_size=32, num_threads=None), theirs)
+
+
+@pytest.fixture(scope="session")
+def media_pair(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], MediaPair]:
+    """By the names of ``tests.tiny_media_models``."""
+    made: dict[str, MediaPair] = {}
+
+    def pair(name: str) -> MediaPair:
+        if name not in made:
+            made[name] = make_pair(name, tmp_path_factory.mktemp(name))
+        return made[name]
+
+    return pair

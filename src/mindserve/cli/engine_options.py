@@ -41,6 +41,7 @@ def choose_engine(loaded: LoadedConfig, weights: Path) -> EngineChoice:
         prefix_cache=schedule.enable_prefix_cache,
         num_threads=model.num_threads,
         deterministic=model.deterministic,
+        media_positions=model.media_positions,
         heartbeat_timeout_s=float(backend.engine_heartbeat_timeout),
         adapters={module.name: adapter_path(module, loaded.base) for module in deploy.lora_modules},
         trust_remote_code=model.trust_remote_code,

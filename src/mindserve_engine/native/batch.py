@@ -10,6 +10,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from mindserve_engine.native.media.encoding import Encoder
+from mindserve_engine.native.media.positions import Positions
+from mindserve_engine.native.media.prompt import Overlay
 from mindserve_engine.types import SamplingParams, TokenLogprobs
 
 if TYPE_CHECKING:
@@ -58,6 +61,11 @@ class StepBatch:
     """[B] tokens of the sequence in the cache after this step (cached ones and this step's)."""
     block_tables: list[list[int]] = field(default_factory=list)
     """[B] block ids of the sequence, enough for its kv length."""
+    grid_positions: Positions | None = None
+    """[3, T] time, row and column of each token, for models that count in M-RoPE; ``None`` when all three are equal to
+    ``positions``."""
+    overlays: list[Overlay] = field(default_factory=list)
+    """Rows that are media."""
     adapters: list[str | None] = field(default_factory=list)
     """[B] LoRA adapter of each sequence; empty when none has one."""
     samples: list[SampleRow] = field(default_factory=list)
@@ -105,6 +113,8 @@ class Runner(Protocol):
 
     num_blocks: int
     block_size: int
+    encoder: Encoder | None
+    """Of a model that takes media; ``run`` finds the embeddings of ``StepBatch.overlays`` in it."""
 
     def run(self, batch: StepBatch) -> list[Sampled]:
         """Run one step: write keys and values into the slots, return one result per ``batch.samples``, in order."""

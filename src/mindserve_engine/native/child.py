@@ -19,7 +19,7 @@ import msgspec
 import zmq
 
 from mindserve_engine.native.lifeline import send_block
-from mindserve_engine.native.wire import Dying, FromCore, Setup, ToCore, decode_from_core, encode, protocol
+from mindserve_engine.native.wire import Dying, FromCore, Setup, ToCore, decode_from_core, encode, pack, protocol
 from mindserve_engine.options import EngineOptions
 
 _MAX_MESSAGES_PER_TURN: Final = 64
@@ -74,7 +74,7 @@ class Child:
         if self._requests.closed:
             return
         with contextlib.suppress(zmq.Again):  # nobody at the other end
-            self._requests.send(encode(message), zmq.NOBLOCK)
+            self._requests.send_multipart(pack(message), zmq.NOBLOCK, copy=False)
 
     def receive(self) -> None:
         """Hand over the messages that have come. One that cannot be read is the last: nothing more can be known of the

@@ -36,8 +36,8 @@ from mindserve_engine.native.wire import (
     Step,
     ToCore,
     decode_setup,
-    decode_to_core,
     encode,
+    unpack,
 )
 from mindserve_engine.options import EngineOptions
 from mindserve_engine.types import EngineInfo
@@ -91,7 +91,7 @@ class Channel:
             self._waker.wait(self._requests, timeout_s)
         while True:
             try:
-                yield decode_to_core(self._requests.recv(zmq.NOBLOCK))
+                yield unpack(self._requests.recv_multipart(zmq.NOBLOCK))
             except zmq.Again:
                 return
 

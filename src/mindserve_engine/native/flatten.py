@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from mindserve_engine.native.batch import SampleRow, StepBatch
+from mindserve_engine.native.media.positions import Positions
 from mindserve_engine.native.scheduler import Schedule
 from mindserve_engine.native.sequence import Sequence
 
@@ -23,9 +26,27 @@ def flatten(schedule: Schedule, block_size: int) -> StepBatch:
         batch.block_tables.append(block_ids)
         if end == len(sequence.token_ids):
             batch.samples += [_sample_row(sequence, row, draw) for draw in range(sequence.num_draws)]
+    _add_media(batch, schedule)
     if any(sequence.request.adapter is not None for sequence in schedule):
         batch.adapters = [sequence.request.adapter for sequence in schedule]
     return batch
+
+
+def _add_media(batch: StepBatch, schedule: Schedule) -> None:
+    if all(sequence.media is None for sequence in schedule):
+        return
+    parts: list[Positions] = []
+    row = 0
+    for sequence, num_tokens in schedule.items():
+        start, end = sequence.num_computed, sequence.num_computed + num_tokens
+        grid = None
+        if sequence.media is not None:
+            batch.overlays += sequence.media.overlays(start, end, row)
+            grid = sequence.media.positions_of(start, end)
+        parts.append(np.broadcast_to(np.arange(start, end), (3, num_tokens)) if grid is None else grid)
+        row += num_tokens
+    if any(sequence.media is not None and sequence.media.positions is not None for sequence in schedule):
+        batch.grid_positions = np.concatenate(parts, axis=1)
 
 
 def _sample_row(sequence: Sequence, row: int, draw: int) -> SampleRow:

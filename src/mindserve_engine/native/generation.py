@@ -10,15 +10,22 @@ from mindserve_engine.interface import GenerationFailed
 from mindserve_engine.types import GenerationRequest, SequenceEvent
 
 
+def num_media_bytes(request: GenerationRequest) -> int:
+    """Pixels and samples of the request."""
+    return sum(len(item.data) for item in request.media)
+
+
 class NativeGeneration:
     """Implements ``interface.Generation``. Holds at most ``max_tokens`` events of each sequence, however slow the
     consumer."""
 
-    __slots__ = ("_abort", "_events", "_failure", "_live", "_open", "_waiter", "request_id")
+    __slots__ = ("_abort", "_events", "_failure", "_live", "_open", "_waiter", "num_media_bytes", "request_id")
 
     def __init__(self, request: GenerationRequest, abort: Callable[[str, int | None], None]) -> None:
         """``abort`` tells the process to drop a request, or one of its sequences."""
         self.request_id = request.request_id
+        self.num_media_bytes = num_media_bytes(request)
+        """Pixels and samples that the process keeps for the request until it ends."""
         self._open = set(range(request.num_sequences))
         """Sequences whose end the consumer has yet to be told of."""
         self._live = set(self._open)

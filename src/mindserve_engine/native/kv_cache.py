@@ -1,7 +1,8 @@
 """Which blocks a sequence's keys and values live in, and which of them it can take over from earlier sequences.
 
-A full block is known by the hash of its tokens, of everything before them and of the sequence's ``cache_key``; equal
-hashes mean equal keys and values. The hash is cryptographic: a collision would show one user another's prompt.
+A full block is known by the hash of its tokens, of the media that its placeholders stand for, of everything before them
+and of the sequence's ``cache_key``; equal hashes mean equal keys and values. The hash is cryptographic: a collision
+would show one user another's prompt.
 """
 
 from __future__ import annotations
@@ -118,7 +119,8 @@ class KvCache:
         for number in range(len(hashes), num_blocks):
             parent = hashes[-1] if hashes else hashlib.blake2b(sequence.cache_key, digest_size=16).digest()
             tokens = array("I", sequence.token_ids[number * size : (number + 1) * size])
-            hashes.append(hashlib.blake2b(parent + tokens.tobytes(), digest_size=16).digest())
+            media = b"" if sequence.media is None else sequence.media.key(number * size, (number + 1) * size)
+            hashes.append(hashlib.blake2b(parent + tokens.tobytes() + media, digest_size=16).digest())
 
     def _num_blocks(self, num_tokens: int) -> int:
         return -(-num_tokens // self.block_size)

@@ -33,6 +33,11 @@ class Ledger:
         return len(self._in_flight)
 
     @property
+    def num_media_bytes(self) -> int:
+        """Pixels and samples of the requests in flight."""
+        return sum(generation.num_media_bytes for generation in self._in_flight.values())
+
+    @property
     def num_waiting(self) -> int:
         """Requests beyond what the process can run at once, as far as its last figures show that."""
         return max(0, len(self._in_flight) - self._num_runnable)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable
+from typing import Final
 
 from mindserve_engine.interface import EngineError
 from mindserve_engine.native.batch import Runner, Sampled
@@ -13,11 +14,16 @@ from mindserve_engine.native.block_pool import BlockPool, PoolCorrupted
 from mindserve_engine.native.compiling import Compiling
 from mindserve_engine.native.execution import Execution, Results
 from mindserve_engine.native.kv_cache import KvCache
+from mindserve_engine.native.media.encoding import Encoding
+from mindserve_engine.native.media.prompt import PromptMedia
 from mindserve_engine.native.pacing import Pacer
 from mindserve_engine.native.scheduler import Schedule, Scheduler
 from mindserve_engine.native.sequence import Sequence
 from mindserve_engine.options import EngineOptions
 from mindserve_engine.types import EngineInfo, EngineStats, GenerationRequest, SequenceEvent, TokenTiming, Vocabulary
+
+NOT_ENCODED: Final = "its media cannot be encoded"
+"""Told to the client; the log has the details."""
 
 
 class EngineLoop:
@@ -47,11 +53,13 @@ class EngineLoop:
         self._pool = BlockPool(runner.num_blocks)
         self._kv_cache = KvCache(self._pool, block_size=runner.block_size, prefix_cache=options.prefix_cache)
         self._pacer = Pacer(options)
+        self._encoding = Encoding(runner.encoder, limit_bytes=options.media_cache_mb * 2**20, clock=clock)
         self._scheduler = Scheduler(
             self._kv_cache,
             self._pacer,
             max_batch_size=options.max_batch_size,
             max_step_tokens=options.max_step_tokens,
+            encoded=self._encoding.cache,
         )
 
     @property
@@ -72,6 +80,7 @@ class EngineLoop:
             request=request,
             arrived=arrived,
             cache_key=b"" if request.adapter is None else request.adapter.encode(),
+            media=PromptMedia.of(request, self._encoding.rule),
             search=self._search(request),
         )
         if request.grammar is None or self._compiling.add(sequence):
@@ -97,7 +106,7 @@ class EngineLoop:
 
     def step(self) -> list[SequenceEvent]:
         """Run the scheduled work once. Raises ``LoopBroken`` when steps keep failing."""
-        events = self._start_compiled()
+        events = self._start_compiled() + self._encode()
         schedule = self._scheduler.schedule()
         for preempted in self._scheduler.preempted:
             self._runner.forget(preempted.sequence_id)
@@ -157,6 +166,18 @@ class EngineLoop:
         room = self._info.max_context - len(request.prompt_token_ids)
         max_tokens = min(request.max_tokens, room)
         return BeamSearch(request, eos_token_ids=self._info.eos_token_ids, max_tokens=max_tokens)
+
+    def _encode(self) -> list[SequenceEvent]:
+        """Work on media for as long as a step has room for it."""
+        running = self._scheduler.running
+        num_decodes = sum(sequence.num_remaining == 1 for sequence in running)
+        failed = self._encoding.work(running, self._pacer.encoding_s(num_decodes))
+        return [
+            event
+            for sequence in failed
+            if sequence.request.request_id in self._requests  # not ended with another of its beams
+            for event in self._fail(sequence, NOT_ENCODED)
+        ]
 
     def _take(self, schedule: Schedule, results: Results, now: float) -> list[SequenceEvent]:
         events: list[SequenceEvent] = []
@@ -241,6 +262,7 @@ class EngineLoop:
     def _fail(self, sequence: Sequence, failure: str) -> list[SequenceEvent]:
         """A sequence fails alone, a beam with its whole search."""
         self._pool.distrust(sequence.block_ids)  # the keys and values may be as broken as what came of them
+        self._encoding.distrust(sequence)
         if sequence.search is None and sequence.output_token_ids:
             self._end(sequence)
             return [_failure(sequence.request, sequence.index, failure)]
@@ -253,6 +275,8 @@ class EngineLoop:
         else:
             self._scheduler.remove(sequence)
             self._runner.forget(sequence.sequence_id)
+        if sequence.media is not None:
+            self._encoding.settle(itertools.chain(self._scheduler.running, self._scheduler.waiting))
         if not self._scheduler.of_request(sequence.request_number):
             del self._requests[sequence.request.request_id]
 

@@ -4,7 +4,8 @@ On a CPU a full prompt step takes seconds, and whoever decodes gets no token mea
 beside decodes are cut into chunks, and a step takes about ``EngineOptions.mixed_step_ms``; a good twice as long
 as one of decodes alone where that is more, so that prompts get most of the time on the slowest model, and running
 answers pause for less than three times what they are used to. With nobody to wait for
-them they are held back only where a step would take so long that the process seems to hang.
+them they are held back only where a step would take so long that the process seems to hang. Media are encoded
+in slices between the steps.
 """
 
 from __future__ import annotations
@@ -54,6 +55,13 @@ class Pacer:
         if num_decodes:
             target_s = min(target_s, self._mixed_s * max(1.0, _URGENCY * (num_prompts - 1) / num_decodes))
         return max(_FEWEST, num_decodes, int(target_s / self._token_s))
+
+    def encoding_s(self, num_decodes: int) -> float:
+        """Time to work on media in a step that runs so many decodes: as long as they take, so that running answers go
+        on at no less than half of their speed."""
+        if num_decodes:
+            return self._decodes_s or 0.0
+        return self._least_s
 
     def note(self, num_prompt_tokens: int, seconds: float) -> None:
         """How long a step with so many prompt tokens took.

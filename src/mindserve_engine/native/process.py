@@ -9,7 +9,7 @@ import zmq
 
 from mindserve_engine.admission import check_request
 from mindserve_engine.interface import Engine, EngineError, EngineUnavailable, QueueFull, RequestInvalid
-from mindserve_engine.native.generation import NativeGeneration
+from mindserve_engine.native.generation import NativeGeneration, num_media_bytes
 from mindserve_engine.native.grammar import GrammarCompiler, GrammarInvalid
 from mindserve_engine.native.ledger import total
 from mindserve_engine.native.supervisor import Supervisor
@@ -78,7 +78,17 @@ class NativeEngine:
         num_waiting = sum(instance.ledger.num_waiting for instance in self._instances)
         if not instance.ledger.has_place and num_waiting >= self._options.max_waiting:
             raise QueueFull(num_waiting=num_waiting, limit=self._options.max_waiting)
+        self._check_media_room(request)
         return instance.submit(request)
+
+    def _check_media_room(self, request: GenerationRequest) -> None:
+        limit, wanted = self._options.max_media_mb * 2**20, num_media_bytes(request)
+        if wanted > limit:
+            reason = f"have {wanted} bytes of pixels and samples together, the engine holds at most {limit}"
+            raise RequestInvalid(field="media", reason=reason)
+        in_flight = sum(instance.ledger.num_media_bytes for instance in self._instances) if wanted else 0
+        if in_flight + wanted > limit:
+            raise EngineUnavailable(f"the media of other requests take {in_flight} of {limit} bytes")
 
     def _check_ready(self) -> None:
         health = self.health()

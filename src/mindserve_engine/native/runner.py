@@ -15,6 +15,7 @@ from mindserve_engine.native.device.cpu import CpuDevice
 from mindserve_engine.native.device.cpu_build import load_library
 from mindserve_engine.native.device.cpu_compiled import CompiledCpuDevice
 from mindserve_engine.native.kv_memory import KvBudget, size_kv_cache
+from mindserve_engine.native.media.encoding import Encoder
 from mindserve_engine.native.models.base import Model
 from mindserve_engine.native.models.facts import ModelFacts, read_facts
 from mindserve_engine.native.models.load import load_model
@@ -58,6 +59,7 @@ class NativeRunner:
     ) -> None:
         self.num_blocks = num_blocks
         self.block_size = block_size
+        self.encoder: Encoder | None = model.encoder
         self._model = model
         self._device = device
         self._caches = caches
@@ -65,7 +67,10 @@ class NativeRunner:
 
     def run(self, batch: StepBatch) -> list[Sampled]:
         with torch.inference_mode():
-            logits = self._model.logits(self._device.upload(batch), self._caches)
+            uploaded = self._device.upload(batch)
+            if self._model.encoder is not None:
+                uploaded.overlays = [self._model.encoder.overlay(overlay) for overlay in batch.overlays]
+            logits = self._model.logits(uploaded, self._caches)
             return self._sampler.sample(logits, batch.samples)
 
     def copy_blocks(self, pairs: list[tuple[int, int]]) -> None:
@@ -97,12 +102,22 @@ def _load(facts: ModelFacts, device: Device, options: EngineOptions, progress: P
     with torch.inference_mode():
         model = load_model(facts, options, device, max_positions=max_positions, progress=loaded)
     token_bytes = sum(shape.token_bytes(model.cache_dtype) for shape in model.cache_shapes)
-    budget = size_kv_cache(options, token_bytes=token_bytes, model_limit=max_positions, free_bytes=device.memory().free)
+    free_bytes = device.memory().free - _media_bytes(facts, model, options)
+    budget = size_kv_cache(options, token_bytes=token_bytes, model_limit=max_positions, free_bytes=max(0, free_bytes))
     runner = _create_runner(model, device, budget, options)
     progress("warming up", _WEIGHTS_SHARE)
     _warm_up(runner, budget.max_context)
     progress("ready", 1.0)
     return LoadedModel(runner=runner, info=_describe(facts, model, device, budget, options))
+
+
+def _media_bytes(facts: ModelFacts, model: Model, options: EngineOptions) -> int:
+    """What encoding the largest item takes, and the embeddings that are kept."""
+    if facts.media is None or model.encoder is None:
+        return 0
+    patches = facts.media.patches
+    num_patches = 0 if patches is None else facts.media.model.max_pixels // patches.size**2
+    return model.encoder.peak_bytes(num_patches) + options.media_cache_mb * 2**20
 
 
 def _create_device(options: EngineOptions) -> Device:
@@ -138,7 +153,7 @@ def _create_runner(model: Model, device: Device, budget: KvBudget, options: Engi
 def _describe(facts: ModelFacts, model: Model, device: Device, budget: KvBudget, options: EngineOptions) -> EngineInfo:
     longest_prompt = max(1, budget.max_context - 1)
     return EngineInfo(
-        model_type=facts.config.model_type,
+        model_type=facts.model_type,
         vocab_size=facts.config.vocab_size,
         max_context=budget.max_context,
         is_context_cut_by_memory=budget.is_cut,
@@ -149,7 +164,8 @@ def _describe(facts: ModelFacts, model: Model, device: Device, budget: KvBudget,
         num_blocks=budget.num_blocks,
         device=device.name,
         weights=model.weights_name,
-        capabilities=_CAPABILITIES,
+        capabilities=_CAPABILITIES if facts.media is None else _CAPABILITIES | {Capability.MEDIA},
+        media=None if facts.media is None else facts.media.model,
         adapters=tuple(options.adapters),
         max_batch_size=min(options.max_batch_size, options.max_step_tokens),
     )

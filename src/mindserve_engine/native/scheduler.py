@@ -2,10 +2,11 @@
 
 Order of service is order of arrival: first what runs, then what waits. The budget is that of the options, or less when
 the pacer asks for shorter steps. A prompt longer than what is left of it is cut into chunks, and nobody starts without
-a part of the budget; so only the youngest running sequence can be part-way through its prompt, all others decode, and
-each of them gets its token in every step. When one finds no free block, the youngest running sequence gives its blocks
-back and waits to be recomputed; so the oldest always goes on, and since every admitted sequence fits the pool alone,
-all come to their end.
+a part of the budget; so of prompts of text only the youngest running one can be computed in part. One with media may
+also wait for them to be encoded, with no tokens in the step, while younger ones go on. Those that decode get their
+token in every step, before any prompt gets a part. When one finds no free block, the youngest running sequence gives
+its blocks back and waits to be recomputed; so the oldest always goes on, and since every admitted sequence fits the
+pool alone, all come to their end.
 
 Sequences forked from a running one run beside it at once, or wait at their place in the order where the batch is full.
 The beams of a search run all or not at all: they come to their places together, and when one has to give its blocks
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
+from collections.abc import Container
 
 from mindserve_engine.native.beam import BeamSearch
 from mindserve_engine.native.kv_cache import KvCache
@@ -29,7 +31,16 @@ Schedule = dict[Sequence, int]
 class Scheduler:
     """Owns the waiting and running sequences; whoever leaves both has given its blocks back."""
 
-    def __init__(self, kv_cache: KvCache, pacer: Pacer, *, max_batch_size: int, max_step_tokens: int) -> None:
+    def __init__(
+        self,
+        kv_cache: KvCache,
+        pacer: Pacer,
+        *,
+        max_batch_size: int,
+        max_step_tokens: int,
+        encoded: Container[bytes] = frozenset(),
+    ) -> None:
+        """``encoded`` are the digests of media whose embeddings are there."""
         self.waiting: deque[Sequence] = deque()
         """In order of arrival; preempted ones are the oldest."""
         self.running: list[Sequence] = []
@@ -41,6 +52,7 @@ class Scheduler:
         self.num_preemptions = 0
         self._kv_cache = kv_cache
         self._pacer = pacer
+        self._encoded = encoded
         self._max_step_tokens = max_step_tokens
         self._max_batch_size = min(max_batch_size, max_step_tokens)
         """Everybody who runs gets a token in every step."""
@@ -58,15 +70,21 @@ class Scheduler:
             self.running.insert(self.running.index(parent) + 1, child)
 
     def schedule(self) -> Schedule:
-        """The work of the next step; empty only when nothing runs or waits or what ran was given up."""
+        """The work of the next step; empty only when nothing runs or waits, what ran was given up, or all that run wait
+        for media to be encoded."""
         self._make_room()
         work: Schedule = {}
-        budget = self._budget()
+        num_decodes = sum(sequence.num_remaining == 1 for sequence in self.running)
+        num_prompts = len(self.waiting) + len(self.running) - num_decodes
+        budget = min(self._max_step_tokens - num_decodes, self._pacer.limit(num_decodes, num_prompts))
         for sequence in self.running:
-            work[sequence] = min(sequence.num_remaining, budget)
-            budget -= work[sequence]
+            if sequence.num_remaining == 1:
+                work[sequence] = sequence.num_ready(self._encoded)
+            else:
+                work[sequence] = min(sequence.num_ready(self._encoded), budget)
+                budget -= work[sequence]
         self._admit(work, budget)
-        return work
+        return {sequence: num_tokens for sequence, num_tokens in work.items() if num_tokens}
 
     def remove(self, sequence: Sequence) -> None:
         """Take a sequence out that has ended, waiting or running."""
@@ -79,11 +97,6 @@ class Scheduler:
     def of_request(self, request_number: int) -> list[Sequence]:
         """Its sequences that have not ended, running ones first."""
         return [one for one in itertools.chain(self.running, self.waiting) if one.request_number == request_number]
-
-    def _budget(self) -> int:
-        num_decodes = sum(sequence.num_remaining == 1 for sequence in self.running)
-        num_prompts = len(self.waiting) + len(self.running) - num_decodes
-        return min(self._max_step_tokens, num_decodes + self._pacer.limit(num_decodes, num_prompts))
 
     def _make_room(self) -> None:
         """A slot for the newest token of every decoding sequence, at the cost of the youngest where there is none."""
@@ -133,5 +146,5 @@ class Scheduler:
             self.waiting.popleft()
             self.running.append(sequence)
             num_places -= width
-            work[sequence] = min(sequence.num_remaining, budget)
+            work[sequence] = min(sequence.num_ready(self._encoded), budget)
             budget -= work[sequence]

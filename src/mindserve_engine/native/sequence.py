@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Container
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from mindserve_engine.native.media.prompt import PromptMedia
 from mindserve_engine.types import FinishReason, GenerationRequest, TokenLogprobs
 
 if TYPE_CHECKING:
@@ -28,7 +30,9 @@ class Sequence:
     index: int = 0
     """Of the request's sequences."""
     cache_key: bytes = b""
-    """What shapes the keys and values beside the tokens (adapter, media contents): part of every block hash."""
+    """What shapes all keys and values beside the tokens (the adapter): part of every block hash."""
+    media: PromptMedia | None = None
+    """Of a prompt that is not text alone."""
     token_ids: list[int] = field(default_factory=list)
     """Prompt and output."""
     output_token_ids: list[int] = field(default_factory=list)
@@ -67,6 +71,11 @@ class Sequence:
     def num_remaining(self) -> int:
         """Tokens still to be run through the model before the next one can be drawn; at least 1."""
         return len(self.token_ids) - self.num_computed
+
+    def num_ready(self, encoded: Container[bytes]) -> int:
+        """How many of the remaining tokens can be run: those before the first item that is not ``encoded``."""
+        missing = None if self.media is None else self.media.missing(self.num_computed, encoded)
+        return self.num_remaining if missing is None else max(0, missing.start - self.num_computed)
 
     @property
     def num_draws(self) -> int:
@@ -121,6 +130,7 @@ class Sequence:
             arrived=self.arrived,
             cache_key=self.cache_key,
             grammar=self.grammar,
+            media=self.media,
             search=self.search,
             num_cached_tokens=self.num_cached_tokens,
         )

@@ -132,6 +132,26 @@ def encode(message: Setup | ToCore | FromCore) -> bytes:
     return _encoder.encode(message)
 
 
+def pack(message: ToCore) -> list[bytes]:
+    """A message to the process in parts: what media hold stands in parts of its own, which nobody copies."""
+    if not isinstance(message, Add) or not message.request.media:
+        return [encode(message)]
+    media = message.request.media
+    bare = tuple(msgspec.structs.replace(item, data=b"") for item in media)
+    request = msgspec.structs.replace(message.request, media=bare)
+    return [encode(Add(request, message.arrived)), *(item.data for item in media)]
+
+
+def unpack(parts: list[bytes]) -> ToCore:
+    """The message of which ``pack`` made the parts."""
+    message = _to_core_decoder.decode(parts[0])
+    if not isinstance(message, Add) or not message.request.media:
+        return message
+    whole = zip(message.request.media, parts[1:], strict=True)
+    media = tuple(msgspec.structs.replace(item, data=data) for item, data in whole)
+    return Add(msgspec.structs.replace(message.request, media=media), message.arrived)
+
+
 def decode_setup(data: bytes) -> Setup:
     """Raises ``OtherVersion`` when the parent's messages are not those of this process."""
     try:
@@ -141,10 +161,6 @@ def decode_setup(data: bytes) -> Setup:
     if sent != protocol():
         raise OtherVersion
     return _setup_decoder.decode(data)
-
-
-def decode_to_core(data: bytes) -> ToCore:
-    return _to_core_decoder.decode(data)
 
 
 def decode_from_core(data: bytes) -> FromCore:

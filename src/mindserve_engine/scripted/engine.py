@@ -10,7 +10,7 @@ from mindserve_engine.admission import check_request
 from mindserve_engine.interface import Engine, EngineError, EngineUnavailable, QueueFull, RequestInvalid
 from mindserve_engine.options import EngineOptions
 from mindserve_engine.scripted.generation import ScriptedGeneration
-from mindserve_engine.scripted.model import MODEL_TYPE
+from mindserve_engine.scripted.model import MODEL_TYPE, media_model
 from mindserve_engine.scripted.plan import make_plan
 from mindserve_engine.scripted.script import Reply, Script, load_script
 from mindserve_engine.scripted.vocabulary import Vocabulary
@@ -176,6 +176,7 @@ def _engine_info(script: Script, vocabulary: Vocabulary, options: EngineOptions)
         device="none",
         weights="script",
         max_batch_size=options.max_batch_size,
-        capabilities=_CAPABILITIES,
+        capabilities=_CAPABILITIES | {Capability.MEDIA} if script.media else _CAPABILITIES,
+        media=media_model(vocabulary) if script.media else None,
         adapters=tuple(options.adapters),
     )

@@ -7,13 +7,20 @@ from pathlib import Path
 from typing import Any, Final
 
 from mindserve_engine.scripted.script import Script, load_script
-from mindserve_engine.scripted.vocabulary import SPECIAL_TOKENS, TURN_END, Vocabulary
+from mindserve_engine.scripted.vocabulary import AUDIO, IMAGE, TURN_END, VIDEO, Vocabulary, special_tokens
+from mindserve_engine.types import MediaModel
 
 MODEL_TYPE: Final = "scripted"
 
 CHAT_TEMPLATE: Final = (
     "{% if tools %}<|im_start|>tools\n{{ tools | tojson }}<|im_end|>\n{% endif %}"
-    "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}"
+    "{% for message in messages %}<|im_start|>{{ message.role }}\n"
+    "{% if message.content is string or not message.content %}{{ message.content }}"
+    "{% else %}{% for part in message.content %}"
+    "{% if part.type == 'image' %}<|vision_start|><|image_pad|><|vision_end|>"
+    "{% elif part.type == 'video' %}<|vision_start|><|video_pad|><|vision_end|>"
+    "{% elif part.type == 'audio' %}<|audio_bos|><|AUDIO|><|audio_eos|>"
+    "{% else %}{{ part.text }}{% endif %}{% endfor %}{% endif %}"
     "{% for call in message.tool_calls or [] %}<tool_call>{{ call.function | tojson }}</tool_call>{% endfor %}"
     "<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
@@ -28,7 +35,7 @@ def write_model(script_path: Path, directory: Path) -> None:
     """
     script = load_script(script_path)
     vocabulary = Vocabulary(script)
-    _write(directory / "tokenizer.json", _tokenizer(vocabulary))
+    _write(directory / "tokenizer.json", _tokenizer(vocabulary, special_tokens(script)))
     _write(directory / "tokenizer_config.json", _tokenizer_config(script))
 
 
@@ -36,10 +43,27 @@ def _write(path: Path, content: dict[str, Any]) -> None:
     path.write_text(json.dumps(content, ensure_ascii=False, indent=1), "utf-8")
 
 
-def _tokenizer(vocabulary: Vocabulary) -> dict[str, Any]:
+def media_model(vocabulary: Vocabulary) -> MediaModel:
+    """What the pretended model takes: as Qwen2-VL does of images and videos, as Qwen2-Audio does of recordings."""
+    return MediaModel(
+        image_token_id=vocabulary.id_of(IMAGE),
+        video_token_id=vocabulary.id_of(VIDEO),
+        audio_token_id=vocabulary.id_of(AUDIO),
+        patch_size=14,
+        merge_size=2,
+        frames_per_patch=2,
+        min_pixels=56 * 56,
+        max_pixels=28 * 28 * 1280,
+        sample_rate=16_000,
+        samples_per_frame=160,
+        max_samples=480_000,
+    )
+
+
+def _tokenizer(vocabulary: Vocabulary, special_tokens: tuple[str, ...]) -> dict[str, Any]:
     """A byte-level BPE without merges, in the format of the tokenizers library."""
     alphabet = _byte_alphabet()
-    special = {token.encode() for token in SPECIAL_TOKENS}
+    special = {token.encode() for token in special_tokens}
     vocab = {
         token.decode() if token in special else "".join(alphabet[byte] for byte in token): token_id
         for token_id, token in enumerate(vocabulary.tokens)
@@ -49,7 +73,7 @@ def _tokenizer(vocabulary: Vocabulary) -> dict[str, Any]:
         "version": "1.0",
         "truncation": None,
         "padding": None,
-        "added_tokens": [_added_token(vocabulary.id_of(token), token) for token in SPECIAL_TOKENS],
+        "added_tokens": [_added_token(vocabulary.id_of(token), token) for token in special_tokens],
         "normalizer": None,
         "pre_tokenizer": byte_level,
         "post_processor": None,

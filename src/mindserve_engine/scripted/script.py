@@ -114,6 +114,8 @@ class Script(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     chat_template: str | None = None
     """Jinja template of the written tokenizer; the default is the ChatML one of ``scripted.model``."""
     max_context: Annotated[int, msgspec.Meta(ge=2)] = 1_048_576
+    media: bool = False
+    """Whether the model takes images, videos and recordings; what it says of them is the replies' affair."""
     load: Load = Load()
     restart_ms: Duration = 0.0
 

@@ -9,7 +9,20 @@ from mindserve_engine.scripted.script import Script
 END_OF_TEXT: Final = "<|endoftext|>"
 TURN_START: Final = "<|im_start|>"
 TURN_END: Final = "<|im_end|>"
-SPECIAL_TOKENS: Final = (END_OF_TEXT, TURN_START, TURN_END)
+VISION_START: Final = "<|vision_start|>"
+VISION_END: Final = "<|vision_end|>"
+IMAGE: Final = "<|image_pad|>"
+VIDEO: Final = "<|video_pad|>"
+AUDIO_START: Final = "<|audio_bos|>"
+AUDIO_END: Final = "<|audio_eos|>"
+AUDIO: Final = "<|AUDIO|>"
+_TEXT_TOKENS: Final = (END_OF_TEXT, TURN_START, TURN_END)
+_MEDIA_TOKENS: Final = (VISION_START, VISION_END, IMAGE, VIDEO, AUDIO_START, AUDIO_END, AUDIO)
+
+
+def special_tokens(script: Script) -> tuple[str, ...]:
+    """In the order of their ids."""
+    return _TEXT_TOKENS + _MEDIA_TOKENS if script.media else _TEXT_TOKENS
 
 
 class Vocabulary:
@@ -20,7 +33,7 @@ class Vocabulary:
 
     def __init__(self, script: Script) -> None:
         self.tokens: list[bytes] = [bytes([byte]) for byte in range(256)]
-        self.tokens += [token.encode() for token in SPECIAL_TOKENS]
+        self.tokens += [token.encode() for token in special_tokens(script)]
         self._ids = {token: token_id for token_id, token in enumerate(self.tokens)}
         for reply in script.replies:
             for voice in (reply, *reply.others):

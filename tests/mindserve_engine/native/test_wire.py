@@ -24,20 +24,44 @@ from mindserve_engine.native.wire import (
     ToCore,
     decode_from_core,
     decode_setup,
-    decode_to_core,
     encode,
+    pack,
     protocol,
+    unpack,
 )
 from mindserve_engine.options import EngineOptions
-from mindserve_engine.types import EngineStats, FinishReason, SamplingParams, SequenceEvent, TokenTiming
+from mindserve_engine.types import (
+    EngineStats,
+    FinishReason,
+    MediaItem,
+    MediaKind,
+    SamplingParams,
+    SequenceEvent,
+    TokenTiming,
+)
 
 REQUEST = ask("r", [0, 2**31 - 1], 5, sampling=SamplingParams(seed=2**64 - 1), stop_token_ids=(1, 2))
 EVENT = SequenceEvent("r", 0, [7], [TokenTiming(1, 2, 3.5)], FinishReason.EOS, 4, 5)
 
 
-@pytest.mark.parametrize("message", [Add(REQUEST, 1.25), Abort("r"), Close()])
+def media_item(start: int, data: bytes) -> MediaItem:
+    return MediaItem(
+        kind=MediaKind.AUDIO, start=start, num_tokens=1, shape=(len(data) // 4,), data=data, digest=bytes(32)
+    )
+
+
+SEEN = msgspec.structs.replace(REQUEST, media=(media_item(0, b"abcd"), media_item(1, b"x" * 10**6)))
+
+
+@pytest.mark.parametrize("message", [Add(REQUEST, 1.25), Add(SEEN, 0.5), Abort("r"), Close()])
 def test_to_core(message: ToCore) -> None:
-    assert decode_to_core(encode(message)) == message
+    assert unpack(pack(message)) == message
+
+
+def test_what_media_hold_is_not_copied_into_the_message() -> None:
+    message, *held = pack(Add(SEEN, 0.5))
+    assert len(message) < 1000
+    assert [data is item.data for data, item in zip(held, SEEN.media, strict=True)] == [True, True]
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,16 @@ from mindserve_engine.options import EngineOptions
 from mindserve_engine.registry import create_engine
 from mindserve_engine.scripted.engine import ScriptedEngine
 from mindserve_engine.scripted.generation import ScriptedGeneration
-from mindserve_engine.types import EngineState, FinishReason, GenerationRequest, SequenceEvent, TokenTiming
+from mindserve_engine.types import (
+    Capability,
+    EngineState,
+    FinishReason,
+    GenerationRequest,
+    MediaItem,
+    MediaKind,
+    SequenceEvent,
+    TokenTiming,
+)
 
 ENDLESS = "[{default: true, pieces: [a, b], repeat: true}]"
 HANGING = "[{default: true, pieces: [a, b], hang_after: 1}]"
@@ -210,3 +219,22 @@ async def test_delays_are_kept(tmp_path: Path) -> None:
     begun = loop.time()
     assert len(await collect(engine, request())) == 2
     assert loop.time() - begun >= 0.021
+
+
+async def test_media_are_counted_and_checked(tmp_path: Path) -> None:
+    """As a model that sees and hears would; a script says nothing of it unless it is told to."""
+    engine = await started(tmp_path, "media: true\nreplies:\n- {default: true, pieces: [A cat]}")
+    model = engine.info.media
+    assert model is not None
+    assert Capability.MEDIA in engine.info.capabilities
+    assert model.num_tokens(MediaKind.IMAGE, (56, 84, 3)) == 6
+    image = MediaItem(
+        kind=MediaKind.IMAGE, start=1, num_tokens=6, shape=(56, 84, 3), data=bytes(56 * 84 * 3), digest=bytes(32)
+    )
+    prompt = [65, *[model.image_token_id] * 6, 66]
+    asked = GenerationRequest(request_id="r", prompt_token_ids=prompt, max_tokens=9, media=(image,))
+    assert (await collect(engine, asked))[-1].num_prompt_tokens == 8
+    with pytest.raises(RequestInvalid, match=r"placeholders of kind image"):
+        await engine.admit(GenerationRequest(request_id="r", prompt_token_ids=prompt, max_tokens=9))
+    plain = await started(tmp_path, "- {default: true, pieces: [A cat]}")
+    assert (plain.info.media, Capability.MEDIA in plain.info.capabilities) == (None, False)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import torch
@@ -41,11 +41,13 @@ class DeviceBatch:
     token_ids: Tensor
     """[T] int64."""
     positions: Tensor
-    """[T] int64."""
+    """[T] int64; [3, T] where a sequence counts in M-RoPE."""
     last_rows: Tensor
     """[S] int64: rows of [T] whose successors are sampled, in the order of ``StepBatch.samples``."""
     adapter_rows: dict[str, Tensor]
     """[n] int64 rows of [T] by LoRA adapter."""
+    overlays: list[tuple[int, Tensor]] = field(default_factory=list, kw_only=True)
+    """Embeddings [n, hidden] that take the place of those of the tokens, each from a row of [T] on."""
     plan: Any
     """What the device worked out for attention and cache writes; its own affair."""
 

@@ -79,9 +79,10 @@ class CpuDevice:
 
     def upload(self, batch: StepBatch) -> DeviceBatch:
         ends = batch.query_ends
+        positions = batch.positions if batch.grid_positions is None else batch.grid_positions
         return DeviceBatch(
             token_ids=torch.tensor(batch.token_ids, dtype=torch.int64),
-            positions=torch.tensor(batch.positions, dtype=torch.int64),
+            positions=torch.as_tensor(positions, dtype=torch.int64),
             last_rows=torch.tensor([ends[sample.row] - 1 for sample in batch.samples], dtype=torch.int64),
             adapter_rows=rows_by_adapter(batch, self.torch_device),
             plan=self._plan(batch),

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from mindserve_engine.native.device.base import DeviceBatch, LayerCache
+from mindserve_engine.native.multimodal.encoder import TowerEncoder
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,8 @@ class Model(Protocol):
     """How the linear weights are held."""
     cache_shapes: tuple[CacheShape, ...]
     """One per layer."""
+    encoder: TowerEncoder | None
+    """Of media, where the model takes them."""
 
     def logits(self, batch: DeviceBatch, caches: list[LayerCache]) -> Tensor:
         """Write the step's keys and values into ``caches`` and return [S, vocabulary] for ``batch.last_rows``."""

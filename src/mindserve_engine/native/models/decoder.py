@@ -1,4 +1,5 @@
-"""The lean decoder: Llama, Mistral, Qwen2 and Qwen3 families, written for flattened batches over a paged cache."""
+"""The lean decoder: Llama, Mistral, Qwen2 (that of Qwen2-VL too) and Qwen3 families, written for flattened batches over
+a paged cache."""
 
 from __future__ import annotations
 
@@ -23,10 +24,11 @@ from mindserve_engine.native.lora.linear import AdapterBank
 from mindserve_engine.native.models.base import CacheShape
 from mindserve_engine.native.models.head import RefinedHead
 from mindserve_engine.native.models.rope import RotaryTable
+from mindserve_engine.native.multimodal.encoder import TowerEncoder
 from mindserve_engine.native.weights.quantised import LinearWeight, concatenate, rows_of
 from mindserve_engine.native.weights.source import WeightSource
 
-_FAMILIES: Final = frozenset({"llama", "mistral", "qwen2", "qwen3"})
+_FAMILIES: Final = frozenset({"llama", "mistral", "qwen2", "qwen2_vl_text", "qwen2_5_vl_text", "qwen3"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +94,7 @@ class Decoder:
         self.dtype = dtype
         self.cache_dtype = cache_dtype
         self.weights_name = source.weights_name
+        self.encoder: TowerEncoder | None = None
         self._device = device
         self._shape = shape = DecoderShape.of(config)
         self.cache_shapes = (CacheShape(shape.kv_heads, shape.head_dim),) * shape.num_layers
@@ -117,6 +120,8 @@ class Decoder:
         self._active.rows = batch.adapter_rows
         factors = self._device.rotary_factors(*self._rotary.at(batch.positions))
         residual = rows_of(self._embedding, batch.token_ids).to(self.dtype)
+        for row, media in batch.overlays:
+            residual[row : row + len(media)] = media
         fed: Tensor | None = None
         for layer, cache in zip(self._layers, caches, strict=True):
             fed, residual = layer(fed, residual, factors, batch, cache)

@@ -15,6 +15,7 @@ from mindserve_engine.interface import EngineError
 from mindserve_engine.native.first_line import first_line
 from mindserve_engine.native.models.gguf_config import complete_config, read_config
 from mindserve_engine.native.models.rope import longest_context
+from mindserve_engine.native.multimodal.facts import MediaFacts, read_media, takes_media
 from mindserve_engine.native.weights.gguf_file import open_gguf
 
 _END_OF_TURN: Final = "<|im_end|>"
@@ -32,6 +33,13 @@ class ModelFacts:
     """``top_k`` of the folder's generation_config.json, else of its config.json; 0 keeps all candidates."""
     gguf: GGUFReader | None = None
     """The open file, when the model is one."""
+    media: MediaFacts | None = None
+    """Of a model that takes more than text."""
+
+    @property
+    def model_type(self) -> str:
+        """The whole model's."""
+        return str(self.config.model_type if self.media is None else self.media.config.model_type)
 
     @property
     def is_gguf(self) -> bool:
@@ -53,13 +61,19 @@ def read_facts(path: Path, *, trust_remote_code: bool) -> ModelFacts:
         raise EngineError(f"{path}: no config.json in the model folder")
     config = _load_config(path, trust_remote_code=trust_remote_code)
     generation = _read_json(path / "generation_config.json")
-    eos = [*_ids(generation.get("eos_token_id")), *_ids(config.eos_token_id), *_folder_end_of_turn(path)]
     text_config = config.get_text_config()
+    named = (generation, config.to_dict(), text_config.to_dict())
+    eos = [token for one in named for token in _ids(one.get("eos_token_id"))] + [*_folder_end_of_turn(path)]
+    media = read_media(path, config) if takes_media(config) else None
+    if media is not None:
+        own = getattr(text_config, "tie_word_embeddings", False)
+        text_config.tie_word_embeddings = getattr(config, "tie_word_embeddings", own)
     return ModelFacts(
         path=path,
         config=text_config,
         eos_token_ids=_within(eos, text_config),
         default_top_k=_top_k(generation, _read_json(path / "config.json")),
+        media=media,
     )
 
 

@@ -25,6 +25,7 @@ from mindserve_engine.native.device.base import AttentionSpec, Device, DeviceBat
 from mindserve_engine.native.lora.linear import ActiveAdapters, AdapterBank
 from mindserve_engine.native.models.base import CacheShape
 from mindserve_engine.native.models.facts import ModelFacts
+from mindserve_engine.native.multimodal.encoder import TowerEncoder
 from mindserve_engine.options import EngineOptions
 
 _WEIGHTS_SHARE: Final = 0.9
@@ -65,6 +66,7 @@ class TransformersModel:
         self.dtype = self.cache_dtype = dtype
         self.weights_name = str(dtype).removeprefix("torch.")
         self.cache_shapes: tuple[CacheShape, ...] = ()
+        self.encoder: TowerEncoder | None = None
         self.module = module
         self._device = device
         self._attention_name = attention_name

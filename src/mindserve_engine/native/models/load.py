@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 
@@ -15,6 +16,7 @@ from mindserve_engine.native.models.base import Model
 from mindserve_engine.native.models.decoder import Decoder, is_lean
 from mindserve_engine.native.models.facts import ModelFacts
 from mindserve_engine.native.weights.gguf_source import GgufSource, keeps_four_bits
+from mindserve_engine.native.weights.renamed_source import RenamedSource, plain_name
 from mindserve_engine.native.weights.safetensors_source import SafetensorsSource
 from mindserve_engine.native.weights.source import DTYPES, WeightSource
 from mindserve_engine.options import EngineOptions
@@ -34,6 +36,8 @@ def load_model(
         raise EngineError(f"{facts.path}: dtype int4 needs a GGUF file quantised to 4 bits")
     if options.dtype == "int4" and not is_lean(facts.config):
         raise EngineError(f"{facts.path}: dtype int4 is not available for architecture '{facts.config.model_type}'")
+    if facts.media is not None and not is_lean(facts.config):
+        raise EngineError(f"{facts.path}: the language model of this {facts.model_type} model is not supported")
     if options.deterministic and not is_lean(facts.config):
         raise EngineError(f"{facts.path}: deterministic is not available for architecture '{facts.config.model_type}'")
     held = DTYPES.get(options.dtype, torch.bfloat16)
@@ -41,9 +45,10 @@ def load_model(
     quantised = facts.gguf is not None and keeps_four_bits(facts.gguf, options.dtype) and is_lean(facts.config)
     own_type = options.dtype in DTYPES and not is_lean(facts.config)
     dtype = held if own_type else device.compute_dtype(held, quantised=quantised)
-    adapters = AdapterBank(
-        [read_adapter(name, path) for name, path in options.adapters.items()], dtype=dtype, device=device
-    )
+    read = [read_adapter(name, path) for name, path in options.adapters.items()]
+    if facts.media is not None:
+        read = [replace(one, pairs={plain_name(layer): pair for layer, pair in one.pairs.items()}) for one in read]
+    adapters = AdapterBank(read, dtype=dtype, device=device)
     model = _build(
         facts,
         options,
@@ -76,7 +81,7 @@ def _build(
 
             return load_generic(facts, options, device, dtype=dtype, adapters=adapters, progress=progress)
         source = _open_source(facts, options.dtype, held)
-        return Decoder(
+        decoder = Decoder(
             facts.config,
             source,
             device,
@@ -86,6 +91,12 @@ def _build(
             adapters=adapters,
             progress=progress,
         )
+        if facts.media is not None:
+            # Here: what text alone does not need takes seconds to import.
+            from mindserve_engine.native.multimodal.families import load_encoder
+
+            decoder.encoder = load_encoder(facts.media, options, source, hidden=facts.config.hidden_size, dtype=dtype)
+        return decoder
     except EngineError:
         raise
     except Exception as error:  # a broken file can make any library below raise anything
@@ -94,7 +105,8 @@ def _build(
 
 def _open_source(facts: ModelFacts, dtype_name: str, held: torch.dtype) -> WeightSource:
     if facts.gguf is None:
-        return SafetensorsSource(facts.path, held)
+        source = SafetensorsSource(facts.path, held)
+        return source if facts.media is None else RenamedSource(source)
     heads = facts.config.num_attention_heads
     return GgufSource(
         facts.path,

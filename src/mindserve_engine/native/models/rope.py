@@ -24,16 +24,39 @@ class RotaryTable:
         dtype: torch.dtype,
         divisors: Tensor | None = None,
     ) -> None:
-        frequencies, scaling = _frequencies(config, head_dim)
-        if divisors is not None:
-            frequencies = frequencies / divisors
-        angles = torch.outer(torch.arange(max_positions, dtype=torch.float32), frequencies).repeat(1, 2)
-        self._cos = (angles.cos() * scaling).to(dtype)
-        self._sin = (angles.sin() * scaling).to(dtype)
+        frequencies, self._scaling = _frequencies(config, head_dim)
+        self._frequencies = frequencies if divisors is None else frequencies / divisors
+        self._dtype = dtype
+        self._cos, self._sin = self._turn(torch.arange(max_positions, dtype=torch.float32)[:, None])
+        self._coordinate = _coordinates(config, head_dim)
 
     def at(self, positions: Tensor) -> tuple[Tensor, Tensor]:
-        """[T] -> two of [T, D]."""
-        return self._cos[positions], self._sin[positions]
+        """[T], or [3, T] of M-RoPE -> two of [T, D]."""
+        if positions.dim() == 1:
+            return self._cos[positions], self._sin[positions]
+        by_angle = positions[self._coordinate].T
+        known, columns = by_angle.clamp(max=len(self._cos) - 1), torch.arange(by_angle.shape[1])
+        cos, sin = self._cos[known, columns], self._sin[known, columns]
+        far = (by_angle >= len(self._cos)).any(dim=1)  # the times of a long video count faster than tokens
+        if far.any():
+            half = by_angle[far, : by_angle.shape[1] // 2]
+            cos[far], sin[far] = self._turn(half.to(torch.float32))
+        return cos, sin
+
+    def _turn(self, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """[T, 1], or one for each angle [T, D / 2] -> two of [T, D]."""
+        angles = (positions * self._frequencies).repeat(1, 2)
+        return (angles.cos() * self._scaling).to(self._dtype), (angles.sin() * self._scaling).to(self._dtype)
+
+
+def _coordinates(config: PretrainedConfig, head_dim: int) -> Tensor:
+    """[D] which of the three coordinates turns each angle: M-RoPE gives each a section of the frequencies."""
+    parameters: dict[str, Any] = getattr(config, "rope_parameters", None) or {}
+    sections = parameters.get("mrope_section") or (head_dim // 2,)
+    coordinates = [number % 3 for number, length in enumerate(sections) for _ in range(length)]
+    if len(coordinates) * 2 != head_dim:
+        raise EngineError(f"mrope_section {list(sections)} of the model's config does not fit heads of {head_dim}")
+    return torch.tensor(coordinates * 2)
 
 
 def rope_type(config: PretrainedConfig) -> str:

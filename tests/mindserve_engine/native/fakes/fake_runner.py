@@ -7,6 +7,7 @@ model finds keys and values. A wrong table, a block given to two sequences or a 
 from __future__ import annotations
 
 from mindserve_engine.native.batch import Candidate, Sampled, SampleRow, StepBatch
+from mindserve_engine.native.media.encoding import Encoder
 from mindserve_engine.types import TokenLogprobs
 
 VOCAB_SIZE = 1000
@@ -43,6 +44,7 @@ class FakeRunner:
     """Implements ``batch.Runner`` and checks everything ``StepBatch`` promises."""
 
     def __init__(self, num_blocks: int, block_size: int) -> None:
+        self.encoder: Encoder | None = None
         self.num_blocks = num_blocks
         self.block_size = block_size
         self.poison: set[int] = set()

@@ -1,0 +1,146 @@
+"""What a model's files say of the media it takes: config.json, and how its processor makes pixels and samples ready."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from transformers import PretrainedConfig
+
+from mindserve_engine.interface import EngineError
+from mindserve_engine.native.first_line import first_line
+from mindserve_engine.native.media.positions import PositionRule
+from mindserve_engine.native.multimodal.patches import Normalisation, PatchShape
+from mindserve_engine.types import MediaModel
+
+_PROCESSOR: Final = "preprocessor_config.json"
+_WHOLE_PROCESSOR: Final = "processor_config.json"
+"""Newer folders have the parts of a processor in one file."""
+_MAX_TOKENS: Final = 4096
+"""Of one image: published configs allow four times as many, whose encoding would take minutes on a CPU."""
+_MAX_CHUNK_S: Final = 600
+
+
+@dataclass(frozen=True, slots=True)
+class MediaFacts:
+    """Of a family in ``FAMILIES``."""
+
+    config: PretrainedConfig
+    """The whole model's."""
+    model: MediaModel
+    processor: dict[str, Any]
+    rule: PositionRule | None = None
+    patches: PatchShape | None = None
+    normalisation: Normalisation | None = None
+
+
+def takes_media(config: PretrainedConfig) -> bool:
+    """Whether the family is one whose media are known here."""
+    return config.model_type in _READERS
+
+
+def read_media(folder: Path, config: PretrainedConfig) -> MediaFacts:
+    """Raises ``EngineError`` with one line that names the file which is missing or cannot be used."""
+    reader, part, use = _READERS[config.model_type]
+    place, processor = _processor(folder, part, f"a {config.model_type} model {use}")
+    try:
+        return reader(config, processor)
+    except (KeyError, TypeError, ValueError, AttributeError, ZeroDivisionError) as error:
+        reason = f"no '{error.args[0]}'" if isinstance(error, KeyError) else first_line(error)
+        raise EngineError(f"{place}: not usable for a {config.model_type} model ({reason})") from error
+
+
+def _processor(folder: Path, part: str, use: str) -> tuple[Path, dict[str, Any]]:
+    own, whole = folder / _PROCESSOR, folder / _WHOLE_PROCESSOR
+    if own.is_file():
+        return own, _read_object(own)
+    if whole.is_file():
+        content = _read_object(whole).get(part)
+        if isinstance(content, dict):
+            return whole, content
+    raise EngineError(f"{folder}: no {_PROCESSOR} in the model folder; {use}")
+
+
+def _read_object(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_bytes())
+    except ValueError as error:
+        raise EngineError(f"{path}: not valid JSON ({error})") from error
+    if not isinstance(content, dict):
+        raise EngineError(f"{path}: not a JSON object")
+    return content
+
+
+def _read_vision(config: PretrainedConfig, processor: dict[str, Any]) -> MediaFacts:
+    vision = config.vision_config
+    shape = PatchShape(vision.patch_size, vision.spatial_merge_size, vision.temporal_patch_size)
+    told = PatchShape(
+        int(processor.get("patch_size", shape.size)),
+        int(processor.get("merge_size", shape.merge)),
+        int(processor.get("temporal_patch_size", shape.frames)),
+    )
+    if told != shape:
+        raise ValueError(f"its patches are {told}, those of config.json {shape}")
+    side = shape.size * shape.merge
+    size = processor.get("size") or {}
+    model = MediaModel(
+        image_token_id=config.image_token_id,
+        video_token_id=config.video_token_id,
+        patch_size=shape.size,
+        merge_size=shape.merge,
+        frames_per_patch=shape.frames,
+        min_pixels=int(processor.get("min_pixels") or size["shortest_edge"]),
+        max_pixels=min(int(processor.get("max_pixels") or size["longest_edge"]), _MAX_TOKENS * side**2),
+    )
+    normalisation = Normalisation(
+        scale=float(processor.get("rescale_factor", 1 / 255)),
+        mean=_colours(processor["image_mean"]),
+        deviation=_colours(processor["image_std"]),
+    )
+    rule = PositionRule(
+        pixels_per_token=side,
+        frames_per_step=shape.frames,
+        tokens_per_second=getattr(vision, "tokens_per_second", None),
+    )
+    return MediaFacts(config, model, processor, rule, shape, normalisation)
+
+
+def _colours(values: Any) -> tuple[float, ...]:
+    numbers = tuple(float(value) for value in values)
+    if len(numbers) != 3:
+        raise ValueError(f"image_mean and image_std must have 3 numbers, not {len(numbers)}")
+    return numbers
+
+
+def _read_audio(config: PretrainedConfig, processor: dict[str, Any]) -> MediaFacts:
+    rate, hop, seconds = (int(processor[name]) for name in ("sampling_rate", "hop_length", "chunk_length"))
+    if not 0 < seconds <= _MAX_CHUNK_S or rate < 1 or hop < 1:
+        raise ValueError(f"sampling_rate {rate}, hop_length {hop} and chunk_length {seconds} cannot be computed with")
+    num_frames, wanted = rate * seconds // hop, 2 * config.audio_config.max_source_positions
+    if num_frames != wanted:
+        raise ValueError(f"{seconds} s give {num_frames} frames, the tower of config.json takes {wanted}")
+    if int(processor["feature_size"]) != config.audio_config.num_mel_bins:
+        raise ValueError(f"feature_size {processor['feature_size']} is not num_mel_bins of config.json")
+    model = MediaModel(
+        audio_token_id=config.audio_token_id,
+        sample_rate=rate,
+        samples_per_frame=hop,
+        max_samples=rate * seconds,
+    )
+    return MediaFacts(config, model, processor)
+
+
+_Reader = Callable[[PretrainedConfig, dict[str, Any]], MediaFacts]
+
+_PIXELS: Final = "needs it for the size and the normalisation of images"
+_SAMPLES: Final = "needs it for the rate and the length of recordings"
+
+_READERS: Final[dict[str, tuple[_Reader, str, str]]] = {
+    "qwen2_vl": (_read_vision, "image_processor", _PIXELS),
+    "qwen2_5_vl": (_read_vision, "image_processor", _PIXELS),
+    "qwen2_audio": (_read_audio, "feature_extractor", _SAMPLES),
+}
+"""By model type: how its files are read, which part of a processor is its, what for."""
