@@ -20,7 +20,8 @@ async def read_body(request: Request[Any, Any, State], limit: int) -> bytes:
     ``ClientGone`` when the client leaves while sending.
     """
     try:
-        return await request.body()
+        # The framework's own request.body() would hold it until the answer has been sent.
+        return b"".join([piece async for piece in request.stream()])
     except HTTPException as error:
         if error.status_code != HTTP_413_REQUEST_ENTITY_TOO_LARGE:
             if isinstance(error, InternalServerException):  # how the framework tells of a disconnect

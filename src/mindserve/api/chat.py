@@ -72,8 +72,10 @@ async def create_chat_completion(request: Request[Any, Any, State]) -> ASGIApp:
         check_content_encoding(",".join(request.headers.getall("content-encoding", [])))
         body = await in_flight.run(read_body(request, server.settings.max_request_bytes))
         await resources.enter_async_context(watched_client(request.receive, in_flight))
+        is_long = len(body) > SHORT_BODY_BYTES
         chat, template = await in_flight.run(_decode(body, server, dialect))
-        prompt = await in_flight.run(_prompt(template, server, is_long=len(body) > SHORT_BODY_BYTES))
+        del body  # media make it large, and the answer may take long
+        prompt = await in_flight.run(_prompt(template, server, is_long=is_long))
         run = await _admit(chat, prompt, server, dialect, in_flight, deadlines, observation)
         resources.callback(run.generation.abort)
         if given(chat.stream):
