@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import uvloop
 
 from mindserve.chat.media.limits import MediaLimits, media_limits
 from mindserve.config.settings import MediaSettings
 
 Limits = Callable[..., MediaLimits]
+
+
+def pytest_asyncio_loop_factories() -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
+    """Connections behave as their event loop does: here it is the one that serves."""
+    return {"uvloop": uvloop.new_event_loop}
 
 
 @pytest.fixture
