@@ -1,4 +1,4 @@
-"""Bytes of media that all requests together hold, bounded."""
+"""Bytes that all requests together hold of large bodies and of media, bounded."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ class ByteBudget:
         with self._lock:
             if self._held + num_bytes > self._max_bytes:
                 raise RequestRefused(
-                    f"the server holds as many bytes of media as it may, {self._max_bytes} (setting maxMediaInFlight)",
+                    f"the server holds as much of large requests and their media as it may, {self._max_bytes} bytes"
+                    " (setting maxMediaInFlight)",
                     kind=RefusalKind.OVERLOADED,
                     retry_after_s=RETRY_AFTER_S,
                 )

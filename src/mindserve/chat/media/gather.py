@@ -39,12 +39,12 @@ class MediaBytes:
 
 
 class MediaSource:
-    """What gathering needs, made once for a server: limits, the budget of bytes, the fetcher, threads for files and
-    Base64."""
+    """What gathering needs, made once for a server: limits, the budget of all requests, the fetcher, and threads for
+    files and Base64."""
 
-    def __init__(self, limits: MediaLimits, fetcher: Fetcher | None = None) -> None:
+    def __init__(self, limits: MediaLimits, budget: ByteBudget, fetcher: Fetcher | None = None) -> None:
         self.limits = limits
-        self.budget = ByteBudget(limits.max_in_flight_bytes)
+        self.budget = budget
         self.fetcher = fetcher or Fetcher(limits)
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="media")
 

@@ -35,7 +35,6 @@ class MediaLimits:
     """By the type of the part."""
     total: SizeLimit
     """Of all items of a request together."""
-    max_in_flight_bytes: int
     root: str
     """Absolute path, without a slash at its end."""
     allowed_hosts: frozenset[str]
@@ -57,7 +56,6 @@ def media_limits(settings: MediaSettings) -> MediaLimits:
             "input_audio": SizeLimit(settings.max_input_audio_bytes, "maxInputAudioSize"),
         },
         total=SizeLimit(settings.max_total_bytes, "maxMediaTotal"),
-        max_in_flight_bytes=settings.max_in_flight_bytes,
         root=settings.root.rstrip("/"),
         allowed_hosts=frozenset(settings.allowed_hosts),
         allowed_networks=tuple(network for network in networks if network is not None),

@@ -41,9 +41,10 @@ async def web() -> AsyncIterator[Web]:
 async def make_source(web: Web, limits: Limits) -> AsyncIterator[MakeSource]:
     made: list[MediaSource] = []
 
-    def make(**settings: Any) -> MediaSource:
+    def make(max_in_flight_bytes: int = 10 * MIB, **settings: Any) -> MediaSource:
         some = limits(allowed_hosts=("media.test",), **settings)
-        made.append(MediaSource(some, Fetcher(some, resolve=web.resolve, dialler=web, ssl_context=NO_TLS)))
+        budget = ByteBudget(max_in_flight_bytes)
+        made.append(MediaSource(some, budget, Fetcher(some, resolve=web.resolve, dialler=web, ssl_context=NO_TLS)))
         return made[-1]
 
     yield make
