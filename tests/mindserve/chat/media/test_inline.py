@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-import binascii
+import re
 
 import pytest
 from hypothesis import given
@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from mindserve.chat.media import inline
 from mindserve.chat.media.faults import Abandoned, MediaFault
 from mindserve.chat.media.inline import Inline, decode_inline
+
+RFC_4648 = re.compile(r"(?=.)(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?")
 
 
 def never() -> bool:
@@ -39,7 +41,7 @@ def test_bytes_survive_in_pieces(size: int) -> None:
 @pytest.mark.parametrize("text", [
     "QUJ", "QUJDRA", "QUJDRA==QUJD", "QU=DQUJD", "QUI=QUJDQUJDQUJD", "QUJDQUI=QUJDQUJD", "QUJDQUJDQUI=QUJD",
     "QUJD QUJ", "QUJDQUJ\n", "QU-_", "====", "=QUJ", "A===", "QUJé", "éééé", "QUJD\x00\x00\x00\x00", "%3D%3D=",
-    "QUJD====", "QUJDQUJD====",
+    "QUJD====", "QUJDQUJD====", "QUJD=",
 ])  # fmt: skip
 def test_what_is_no_base64_is_refused(text: str) -> None:
     with pytest.raises(MediaFault, match="is not Base64"):
@@ -47,11 +49,9 @@ def test_what_is_no_base64_is_refused(text: str) -> None:
 
 
 @given(text=st.text(alphabet="QUJD=+/ \n-é", max_size=24))
-def test_the_same_texts_are_base64_as_for_the_standard_library(text: str) -> None:
-    try:
-        expected: bytes | None = base64.b64decode(text, validate=True) or None
-    except (binascii.Error, ValueError):
-        expected = None
+def test_base64_is_what_rfc_4648_says(text: str) -> None:
+    """The standard library takes padding that nothing needs, too ("QUJD=")."""
+    expected = base64.b64decode(text) if RFC_4648.fullmatch(text) else None
     try:
         found: bytearray | None = decode_inline(Inline(text), never)
     except MediaFault:
