@@ -40,6 +40,9 @@ PLANTS = (
     ("engine-below-server", "src/mindserve_engine/native/loop.py", "import mindserve.errors"),
     ("engine-border", "src/mindserve/chat/stop.py", "import mindserve_engine.admission"),
     ("engine-border", "src/mindserve/config/lower.py", "import mindserve_engine.options"),
+    ("media-layers", "src/mindserve/chat/media/limits.py", "import mindserve.chat.media.refs"),
+    ("media-layers", "src/mindserve/chat/media/unplaced.py", ""),
+    ("fetching-in-one-place", "src/mindserve/chat/media/refs.py", "import httpcore2"),
     ("litestar-in-api", "src/mindserve/cli/extras.py", "import litestar"),
 )
 """A contract, a file of the tree, and the line that must not stand in it; an empty line: the file must not be there."""

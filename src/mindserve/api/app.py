@@ -20,6 +20,7 @@ from mindserve.api.models import get_model, list_models
 from mindserve.api.openapi import get_spec_json, get_spec_yaml
 from mindserve.api.pages.handlers import get_docs, get_playground
 from mindserve.api.server import Server
+from mindserve.chat.media.budget import ByteBudget
 from mindserve.chat.prompt import PromptPool
 from mindserve.chat.tokenizer import ChatTokenizer
 from mindserve.config.settings import ServeSettings
@@ -64,6 +65,7 @@ def create_app(*, engine: Engine, tokenizer: ChatTokenizer, settings: ServeSetti
                 engine_figures=lambda: engine_figures(engine.stats()),
                 clock=time.monotonic,
             ),
+            held_bytes=ByteBudget(settings.media.max_in_flight_bytes),
         )
     )
 

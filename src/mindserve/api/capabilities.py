@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from mindserve.api._generated.models import ChatCompletionRequest, NamedToolChoice, TextPart
+from mindserve.api._generated.models import ChatCompletionRequest, NamedToolChoice
+from mindserve.api.media_parts import media_types
 from mindserve.api.openai_fields import logit_bias
 from mindserve.api.presence import given
 from mindserve.api.tool_use import may_call_tools
+from mindserve.chat.media.refs import KINDS
 from mindserve.chat.parsing.steps import Family
 from mindserve.config.settings import ServeSettings
 from mindserve.errors import RefusalKind, RequestRefused, shown
-from mindserve_engine.types import Capability, EngineInfo
+from mindserve_engine.types import Capability, EngineInfo, MediaKind, MediaModel
 
 
 def check_model(request: ChatCompletionRequest, settings: ServeSettings) -> None:
@@ -32,7 +34,7 @@ def check_capabilities(
 ) -> None:
     """Raise ``RequestRefused`` naming the first field that asks for what is not there. ``family``: how the model writes
     tool calls; None, it writes none."""
-    for wish in _wishes(request, settings, family):
+    for wish in _wishes(request, settings, family, info.media):
         if wish.needs in CARRIED and wish.needs in info.capabilities:
             continue
         got = "" if wish.value is None else f", got {shown(wish.value)}"
@@ -66,10 +68,12 @@ class _Wish(NamedTuple):
     """None: the feature is the server's own, and it has it not."""
 
 
-def _wishes(request: ChatCompletionRequest, settings: ServeSettings, family: Family | None) -> Iterator[_Wish]:
+def _wishes(
+    request: ChatCompletionRequest, settings: ServeSettings, family: Family | None, media: MediaModel | None
+) -> Iterator[_Wish]:
     if request.model in settings.lora_names:
         yield _Wish("model", request.model, "a LoRA adapter", Capability.LORA)
-    yield from _media(request)
+    yield from _media(request, media)
     yield from _sequences(request)
     if request.logprobs is True:
         yield _Wish("logprobs", True, "reporting log-probabilities", Capability.LOGPROBS)
@@ -96,12 +100,24 @@ def _calls(request: ChatCompletionRequest, family: Family | None) -> Iterator[_W
             yield _Wish(f"tools[{i}].function.strict", True, "constrained output", Capability.GRAMMAR)
 
 
-def _media(request: ChatCompletionRequest) -> Iterator[_Wish]:
-    for i, message in enumerate(request.messages):
-        for j, part in enumerate(message.content if isinstance(message.content, list) else ()):
-            if not isinstance(part, TextPart):
-                field = f"messages[{i}].content[{j}].type"
-                yield _Wish(field, part.__struct_config__.tag, "media input", Capability.MEDIA)
+def _media(request: ChatCompletionRequest, model: MediaModel | None) -> Iterator[_Wish]:
+    taken = _kinds(model)
+    for i, j, name in media_types(request):
+        kind = KINDS[name]
+        needs = Capability.MEDIA if kind in taken else None
+        yield _Wish(f"messages[{i}].content[{j}].type", name, f"{kind} input", needs)
+
+
+def _kinds(model: MediaModel | None) -> frozenset[MediaKind]:
+    """What the model takes beside text."""
+    if model is None:
+        return frozenset()
+    placeholders = {
+        MediaKind.IMAGE: model.image_token_id,
+        MediaKind.VIDEO: model.video_token_id,
+        MediaKind.AUDIO: model.audio_token_id,
+    }
+    return frozenset(kind for kind, token_id in placeholders.items() if token_id is not None)
 
 
 def _sequences(request: ChatCompletionRequest) -> Iterator[_Wish]:

@@ -45,6 +45,7 @@ from mindserve.api.run import Run
 from mindserve.api.sequences import sequence_wishes
 from mindserve.api.server import Server, dialect_of, server_of
 from mindserve.api.sse import EventStream, with_heartbeat
+from mindserve.chat.media.limits import SizeLimit
 from mindserve.observe.request import RequestObservation
 
 INLINE_BODY_BYTES: Final = 32 * 1024
@@ -70,10 +71,15 @@ async def create_chat_completion(request: Request[Any, Any, State]) -> ASGIApp:
         require_ready(server.engine, server.lifecycle)
         check_content_type(request.headers.get("content-type"))
         check_content_encoding(",".join(request.headers.getall("content-encoding", [])))
-        body = await in_flight.run(read_body(request, server.settings.max_request_bytes))
+        held = server.held_bytes.lease(SizeLimit(server.settings.max_request_bytes, "maxRequestLength"))
+        resources.callback(held.release)
+        body = await in_flight.run(read_body(request, server.settings.max_request_bytes, held))
         await resources.enter_async_context(watched_client(request.receive, in_flight))
+        is_long = len(body) > SHORT_BODY_BYTES
         chat, template = await in_flight.run(_decode(body, server, dialect))
-        prompt = await in_flight.run(_prompt(template, server, is_long=len(body) > SHORT_BODY_BYTES))
+        del body  # media make it large, and the answer may take long
+        prompt = await in_flight.run(_prompt(template, server, is_long=is_long))
+        held.release()
         run = await _admit(chat, prompt, server, dialect, in_flight, deadlines, observation)
         resources.callback(run.generation.abort)
         if given(chat.stream):

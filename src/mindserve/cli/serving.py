@@ -12,6 +12,7 @@ from rich.console import Console
 
 from mindserve.api.app import create_app
 from mindserve.api.lifecycle import Lifecycle
+from mindserve.chat.media.limits import storage_figures
 from mindserve.cli.engine_options import EngineChoice
 from mindserve.cli.extras import not_installed
 from mindserve.cli.joint_start import JointEngine
@@ -22,9 +23,10 @@ from mindserve.cli.ready import ready_lines
 from mindserve.cli.signals import StopSignals
 from mindserve.config.settings import ServeSettings
 from mindserve.errors import StartupError
+from mindserve.observe.logs import fields
 from mindserve_engine.interface import Engine, EngineError
 from mindserve_engine.registry import create_engine
-from mindserve_engine.types import EngineState
+from mindserve_engine.types import EngineInfo, EngineState
 
 _LOG: Final = logging.getLogger(__name__)
 _LOOK_EVERY_S: Final = 0.2
@@ -59,6 +61,7 @@ async def run_server(plan: ServingPlan, console: Console) -> int:
         if await _became_ready(engine, signals, console):
             gc.collect()
             gc.freeze()  # the libraries and the vocabulary stay: collections during requests need not look at them
+            _report_storage(plan.settings, engine.info)
             print(*ready_lines(plan.planes, plan.settings, engine.info), sep="\n", flush=True)  # noqa: T201 - to a person
             await signals.stop.wait()
             await _drain(app.state.lifecycle, signals)
@@ -92,6 +95,12 @@ async def _became_ready(engine: Engine, signals: StopSignals, console: Console) 
     finally:
         await _cancel(starting, watching, stopped)
     return True
+
+
+def _report_storage(settings: ServeSettings, info: EngineInfo) -> None:
+    """The document asks the operator to reserve disk space for media: say that it is memory here, and how much."""
+    if info.media is not None:
+        _LOG.info("storage of media", extra=fields(**storage_figures(settings.media, settings.max_connections)))
 
 
 async def _show_loading(engine: Engine, console: Console) -> None:

@@ -11,6 +11,7 @@ from mindserve.config._generated import Config
 from mindserve.config.api_keys import ApiKeys, read_api_keys
 from mindserve.config.faults import ConfigInvalid, Fault
 from mindserve.config.known_keys import unknown_keys
+from mindserve.config.media import media_hosts
 from mindserve.config.notes import start_notes
 from mindserve.config.overrides import CONTAINER_IP, MANAGEMENT_IP, Overrides, apply_overrides, apply_typed
 from mindserve.config.paths import api_key_file, base_folder
@@ -28,11 +29,13 @@ class LoadedConfig(msgspec.Struct, frozen=True):
     notes: tuple[str, ...]
     """What an operator should know at the start, one line each."""
     api_keys: ApiKeys | None = None
+    media_hosts: tuple[str, ...] = ()
+    """Hosts that media may be fetched from, canonical."""
 
 
 def load_config(path: Path | None, overrides: Overrides, environ: Mapping[str, str]) -> LoadedConfig:
     """Read and check the file; without one the defaults stand. Raises ``ConfigUnreadable``, ``ConfigInvalid``, or the
-    ``StartupError`` of a typed file of API keys or of the variable."""
+    ``StartupError`` of a typed file of API keys or of a variable."""
     raw: dict[str, object] = {} if path is None else read_config(path)
     checked = check_schema(raw)
     config = apply_overrides(checked.config, overrides, environ)
@@ -42,7 +45,7 @@ def load_config(path: Path | None, overrides: Overrides, environ: Mapping[str, s
         raise ConfigInvalid(path, [_name_origin(fault, overrides, environ) for fault in faults], unknown_keys(raw))
     typed = apply_typed(config, overrides)
     keys = read_api_keys(api_key_file(typed, base), environ)
-    return LoadedConfig(typed, base, start_notes(path, raw, typed, base), keys)
+    return LoadedConfig(typed, base, start_notes(path, raw, typed, base), keys, media_hosts(environ))
 
 
 def _name_origin(fault: Fault, overrides: Overrides, environ: Mapping[str, str]) -> Fault:

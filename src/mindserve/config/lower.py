@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from mindserve.config.load import LoadedConfig
+from mindserve.config.media import media_settings
 from mindserve.config.model_types import model_type_settings
 from mindserve.config.overrides import the_model
 from mindserve.config.packaged import PackagedModel
@@ -40,6 +41,7 @@ def serve_settings(loaded: LoadedConfig) -> ServeSettings:
         tokenizer_workers=backend.tokenizer_process_number,
         tokenizer_timeout_s=float(server.tokenizer_timeout),
         model_types=model_type_settings(config, loaded.base),
+        media=media_settings(config.media_config, loaded.base, loaded.media_hosts),
         tool_call_parser=_packaged_parser(loaded),
         trust_remote_code=the_model(config).trust_remote_code,
     )

@@ -16,6 +16,7 @@ from mindserve.config._generated import Config
 from mindserve.config.api_keys import read_api_keys
 from mindserve.config.faults import Fault
 from mindserve.config.listen import TlsFiles, listen_addresses
+from mindserve.config.media import network_of
 from mindserve.config.overrides import the_model
 from mindserve.config.paths import (
     adapter_path,
@@ -29,6 +30,7 @@ from mindserve.config.plugins import PluginParamsInvalid, plugin_types
 from mindserve.errors import StartupError, shown
 
 _SERVER: Final = "ServerConfig"
+_MEDIA: Final = "MediaConfig"
 _DEPLOY: Final = "BackendConfig.ModelDeployConfig"
 _MODEL: Final = "BackendConfig.ModelDeployConfig.ModelConfig[0]"
 _ADAPTER_CONFIG: Final = "adapter_config.json"
@@ -145,6 +147,17 @@ def _api_keys(config: Config, base: Path) -> Iterator[Fault]:
         yield Fault(f"{_SERVER}.apiKeyFile", str(error))
 
 
+def _media(config: Config, base: Path) -> Iterator[Fault]:
+    media = config.media_config
+    if media.max_media_in_flight < media.max_media_total:
+        problem = f"{media.max_media_in_flight} is less than maxMediaTotal, {media.max_media_total}"
+        yield Fault(f"{_MEDIA}.maxMediaInFlight", problem)
+    for number, text in enumerate(media.allowed_addresses):
+        if network_of(text.root) is None:
+            problem = f"{shown(text.root)} is not a network such as 10.1.0.0/16, without host bits"
+            yield Fault(f"{_MEDIA}.allowedAddresses[{number}]", problem)
+
+
 def _weights(config: Config, base: Path) -> Iterator[Fault]:
     model = the_model(config)
     place = model_place(config, base)
@@ -167,5 +180,6 @@ _RULES: Final = (
     _Rule(_memory, (f"{_MODEL}.npuMemSize",)),
     _Rule(_plugins, (f"{_MODEL}.plugin_params",)),
     _Rule(_templates, (f"{_MODEL}.models",)),
+    _Rule(_media, (f"{_MEDIA}.maxMedia", f"{_MEDIA}.allowedAddresses")),
     _Rule(_weights, (WEIGHTS_PATH, f"{_MODEL}.backendType")),
 )

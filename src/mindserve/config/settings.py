@@ -45,6 +45,63 @@ class ModelTypeSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Jinja source, or the path of a ``.jinja`` file [chat_template]."""
 
 
+class DecodeSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How media become arrays, and what that may cost [MediaConfig]."""
+
+    workers: int = 2
+    """Processes that decode [decodeWorkers]."""
+    timeout_s: float = 20.0
+    """Longest time for one item [decodeTimeout]."""
+    cpu_time_s: int = 30
+    """Most processor time for one item [decodeCpuTime]."""
+    memory_bytes: int = 1536 * MIB
+    """Address space of a process [decodeMemory, in MiB there]."""
+    max_image_pixels: int = 64 * 1024 * 1024
+    """[maxImagePixels]"""
+    max_image_tokens: int = 4096
+    """Most tokens of an image; it is made smaller until it fits [maxImageTokens]."""
+    max_video_frames: int = 64
+    """Most frames taken of a video, even [maxVideoFrames]."""
+    video_fps: float = 2.0
+    """Frames taken of each second of a video [videoFps]."""
+    max_video_tokens: int = 8192
+    """Most tokens of a video; its frames are made smaller until it fits [maxVideoTokens]."""
+    truncate_audio: bool = False
+    """Cut recordings that the model cannot hear to their end, instead of refusing them [truncateAudio]."""
+
+
+class MediaSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Where media may come from and how large they may be [MediaConfig]."""
+
+    root: str = "/data/multimodal_inputs"
+    """Absolute path of the folder that names in requests mean [mediaRoot]."""
+    max_image_bytes: int = 40 * MIB
+    """[maxImageSize, in MiB there, as all sizes]"""
+    max_video_bytes: int = 512 * MIB
+    """[maxVideoSize]"""
+    max_audio_bytes: int = 40 * MIB
+    """Of an ``audio_url`` [maxAudioSize]."""
+    max_input_audio_bytes: int = 20 * MIB
+    """Of an ``input_audio`` [maxInputAudioSize]."""
+    max_parts: int = 20
+    """Most items of a request [maxMediaParts]."""
+    max_total_bytes: int = 1000 * MIB
+    """Most bytes of all items of a request [maxMediaTotal]."""
+    max_in_flight_bytes: int = 1024 * MIB
+    """Most bytes of the items of all requests at a time [maxMediaInFlight]."""
+    allowed_hosts: tuple[str, ...] = ()
+    """Canonical names and addresses of hosts that files are fetched from [variable ALLOWED_MEDIA_DOMAINS_ENV]."""
+    allowed_networks: tuple[str, ...] = ()
+    """Networks that those hosts may lie in although they are not public [allowedAddresses]."""
+    connect_timeout_s: float = 5.0
+    """For finding an address, and for connecting [connectTimeout]."""
+    read_timeout_s: float = 30.0
+    """Longest silence of a host [readTimeout]."""
+    fetch_timeout_s: float = 60.0
+    """Longest time for one file [fetchTimeout]."""
+    decode: DecodeSettings = DecodeSettings()
+
+
 class ServeSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Limits and choices of the front end. Counts are inclusive; ``None`` means: no own limit, take the engine's."""
 
@@ -70,7 +127,7 @@ class ServeSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Longest wait for the next token, queueing included [tokenTimeout]."""
     e2e_timeout_s: float = 600.0
     """Longest life of a request [e2eTimeout]."""
-    max_request_bytes: int = 40 * MIB
+    max_request_bytes: int = 64 * MIB
     """Size limit of a request body [maxRequestLength, in MiB there]."""
     max_messages_length: int = 4 * MIB
     """Most characters of text in all messages together [maxMessagesLength]."""
@@ -96,6 +153,8 @@ class ServeSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Time limit of rendering and tokenising one prompt [tokenizerTimeout]."""
     model_types: Mapping[str, ModelTypeSettings] = {}
     """Settings by model type, as the file spells it [models]; see ``config.model_types``."""
+    media: MediaSettings = MediaSettings()
+    """Images, videos and recordings [MediaConfig]."""
     tool_call_parser: str | None = None
     """How a packaged model writes tool calls, unless ``model_types`` says something else."""
     trust_remote_code: bool = False

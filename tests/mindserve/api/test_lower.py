@@ -20,7 +20,7 @@ from mindserve.api.lower import (
 from mindserve.chat.parsing.families.hermes import HERMES
 from mindserve.config.settings import ServeSettings
 from mindserve.errors import RefusalKind, RequestRefused
-from mindserve_engine.types import SEED_MAX, Capability, EngineInfo, GenerationRequest, SamplingParams
+from mindserve_engine.types import SEED_MAX, Capability, EngineInfo, GenerationRequest, MediaModel, SamplingParams
 from tests.serving import chat_body
 
 OPENAI = OpenAIDialect()
@@ -240,8 +240,8 @@ def test_the_engine_is_asked_about_what_the_server_carries(
     info: EngineInfo, monkeypatch: pytest.MonkeyPatch, fields: dict[str, Any], needs: Capability
 ) -> None:
     settings = ServeSettings(model_name="m", lora_names=("adapter",))
-    able = msgspec.structs.replace(info, capabilities=frozenset(Capability))
-    unable = msgspec.structs.replace(info, capabilities=frozenset(Capability) - {needs})
+    able = msgspec.structs.replace(info, capabilities=frozenset(Capability), media=MediaModel(image_token_id=5))
+    unable = msgspec.structs.replace(able, capabilities=frozenset(Capability) - {needs})
     if needs not in CARRIED:  # an able engine is no help to a server that cannot tell it what is wanted
         with pytest.raises(RequestRefused):
             check_capabilities(decoded(**fields), settings, able, family=HERMES)

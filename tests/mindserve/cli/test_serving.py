@@ -3,6 +3,7 @@
 import asyncio
 import io
 import json
+import logging
 import os
 import signal
 import socket
@@ -15,17 +16,20 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
+import msgspec
 import pytest
 from rich.console import Console
 
 from mindserve.cli.engine_options import EngineChoice
 from mindserve.cli.planes import Plane
-from mindserve.cli.serving import ServingPlan, run_server
+from mindserve.cli.serving import ServingPlan, _report_storage, run_server
 from mindserve.cli.sockets import bind_all
 from mindserve.config.listen import Listen
 from mindserve.config.settings import ServeSettings
 from mindserve.errors import StartupError
+from mindserve.observe.logs import KeyValueFormatter
 from mindserve_engine.options import EngineOptions
+from mindserve_engine.types import EngineInfo, MediaModel
 
 LONG_MS = 3_600_000
 Serve = Callable[..., Any]
@@ -254,3 +258,18 @@ def test_the_printed_command_works_in_a_shell(serve: Serve, script: Script) -> N
     code, errors = served.end()
     assert code == 0
     assert "chat request ended" in errors
+
+
+def test_the_start_tells_what_media_take(caplog: pytest.LogCaptureFixture) -> None:
+    settings = ServeSettings(max_connections=1000)
+    text_only = EngineInfo(model_type="t", vocab_size=9, max_context=9, max_prompt_tokens=9)
+    with caplog.at_level(logging.INFO):
+        _report_storage(settings, text_only)
+        assert caplog.records == []
+        _report_storage(settings, msgspec.structs.replace(text_only, media=MediaModel(image_token_id=5)))
+    (record,) = caplog.records
+    assert (
+        KeyValueFormatter()
+        .format(record)
+        .endswith('event="storage of media" memory_mib=1024 disk_mib=0 disk_by_rule_mib=768000')
+    )

@@ -96,4 +96,5 @@ def media_parts_limit(subject: Subject, rule: Rule) -> Breach | None:
         if isinstance(message.content, list)
         for part in message.content
     )
-    return Breach(value=num_parts) if num_parts > required_bound(rule) else None
+    limit = min(subject.settings.media.max_parts, required_bound(rule))
+    return Breach(value=num_parts, bound=limit) if num_parts > limit else None

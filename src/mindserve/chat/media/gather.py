@@ -1,0 +1,107 @@
+"""The bytes of all media of a request, from wherever they are."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from mindserve.chat.media.budget import ByteBudget, Lease
+from mindserve.chat.media.faults import MediaFault
+from mindserve.chat.media.fetch import Fetcher
+from mindserve.chat.media.inline import Inline, decode_inline
+from mindserve.chat.media.limits import PARALLEL_FETCHES, MediaLimits
+from mindserve.chat.media.local import read_local
+from mindserve.chat.media.refs import Local, MediaRef, refused
+from mindserve.observe.logs import fields
+from mindserve_engine.types import MediaKind
+
+T = TypeVar("T")
+
+_LOG: Final = logging.getLogger(__name__)
+_THREADS: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class MediaBytes:
+    """An item as it came: neither its format nor its content has been looked at."""
+
+    kind: MediaKind
+    data: bytearray
+    i: int
+    j: int
+    field: str
+    """Its place in the request, for error texts."""
+
+
+class MediaSource:
+    """What gathering needs, made once for a server: limits, the budget of all requests, the fetcher, and threads for
+    files and Base64."""
+
+    def __init__(self, limits: MediaLimits, budget: ByteBudget, fetcher: Fetcher | None = None) -> None:
+        self.limits = limits
+        self.budget = budget
+        self.fetcher = fetcher or Fetcher(limits)
+        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="media")
+
+    async def in_thread(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+
+    def close(self) -> None:
+        """Threads that work end by themselves; what waits for one is dropped."""
+        self.fetcher.close()
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+@asynccontextmanager
+async def gather(refs: list[MediaRef], source: MediaSource) -> AsyncIterator[list[MediaBytes]]:
+    """The items of ``refs``, in their order; their bytes count towards the budget until the block is left.
+
+    ``refs`` is emptied: a text in Base64 is let go as soon as it is decoded. Raises ``RequestRefused`` as soon as one
+    cannot be had, naming it (the others are given up), or OVERLOADED when the budget has no room.
+    """
+    lease = source.budget.lease(source.limits.total)
+    try:
+        yield await _all(refs, source, lease)
+    finally:
+        lease.release()
+
+
+async def _all(refs: list[MediaRef], source: MediaSource, lease: Lease) -> list[MediaBytes]:
+    turns = asyncio.Semaphore(PARALLEL_FETCHES)
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(_item(ref, source, lease, turns)) for ref in refs]
+            refs.clear()
+    except BaseExceptionGroup as failures:
+        raise failures.exceptions[0] from None
+    return [task.result() for task in tasks]
+
+
+async def _item(ref: MediaRef, source: MediaSource, lease: Lease, turns: asyncio.Semaphore) -> MediaBytes:
+    try:
+        data = await _data(ref, source, lease, turns)
+    except MediaFault as fault:
+        _LOG.info("media refused", extra=fields(field=ref.field, reason=fault.reason))
+        raise refused(ref.field, fault) from None
+    return MediaBytes(ref.kind, data, ref.i, ref.j, ref.field)
+
+
+async def _data(ref: MediaRef, source: MediaSource, lease: Lease, turns: asyncio.Semaphore) -> bytearray:
+    origin = ref.source
+    if isinstance(origin, Inline):
+        lease.take(origin.num_bytes)
+        return await source.in_thread(lambda: decode_inline(origin, lease.is_over))
+    if isinstance(origin, Local):
+        read = _reader(source.limits.root, origin, ref, lease)
+        return await source.in_thread(read)
+    async with turns:
+        return await source.fetcher.fetch(origin, ref.limit, lease.take)
+
+
+def _reader(root: str, local: Local, ref: MediaRef, lease: Lease) -> Callable[[], bytearray]:
+    return lambda: read_local(root, local.steps, ref.limit, take=lease.take, is_abandoned=lease.is_over)
