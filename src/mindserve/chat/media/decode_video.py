@@ -29,8 +29,6 @@ from mindserve.chat.media.sniff import Container
 from mindserve_engine.types import MediaModel
 
 CODECS: Final = frozenset({"h264", "hevc", "mpeg4", "msmpeg4", "wmv1", "wmv2", "wmv3", "vc1", "mjpeg"})
-_EARLY_FRAMES: Final = 300
-"""A seek may land before the keyframe it is given; so many frames more than planned may be decoded for it."""
 _QUARTER: Final = 90
 
 
@@ -43,8 +41,8 @@ class _Index:
     """Of all frames, in the order in which they are shown."""
     keys: list[int]
     """Places in ``times`` from which decoding can start; 0 is the first."""
-    frame_s: float
-    """Mean time between two frames; 0 of a single one."""
+    duration_s: Fraction
+    """Of all frames, each as long as they are on average; 0 of a single one."""
 
 
 def decode_video(
@@ -61,18 +59,12 @@ def decode_video(
         check_pixels("the video", context.height, context.width, limits.max_frame_pixels, limits)
         frame_pixels = context.height * context.width
         index = _read_index(opened_container, stream, limits)
-    num_frames = len(index.times)
-    taken = frames_to_take(num_frames, num_frames * index.frame_s, model, limits)
-    num_decoded = _frames_to_decode(taken, index.keys)
-    if num_decoded * frame_pixels > limits.max_decoded_pixels:
-        raise MediaRejected(
-            f"{num_decoded} frames of the video would have to be decoded, {num_decoded * frame_pixels} pixels: "
-            f"more than the limit of {limits.max_decoded_pixels}"
-        )
+    taken = frames_to_take(len(index.times), float(index.duration_s), model, limits)
+    _check_work(_frames_to_decode(taken, index.keys), frame_pixels, limits)
     with opened(file, container, **options) as opened_container:
-        decoder = _Decoder(opened_container, container, index, limits, num_decoded + _EARLY_FRAMES)
+        decoder = _Decoder(opened_container, container, index, limits)
         frames = [_resized(frame, len(taken), model, limits) for frame in decoder.frames_at(taken)]
-    return np.stack(frames), num_frames * index.frame_s / len(taken)
+    return np.stack(frames), float(index.duration_s / len(taken))
 
 
 def _video_stream(container: av.container.InputContainer) -> VideoStream:
@@ -97,18 +89,19 @@ def _read_index(container: av.container.InputContainer, stream: VideoStream, lim
     packets.sort()
     times = [time for time, _ in packets]
     keys = {0, *(place for place, (_, is_key) in enumerate(packets) if is_key)}
-    return _Index(stream.index, times, sorted(keys), _frame_s(times, stream.time_base or Fraction(0), limits))
+    return _Index(stream.index, times, sorted(keys), _duration_s(times, stream.time_base or Fraction(0), limits))
 
 
-def _frame_s(times: list[int], time_base: Fraction, limits: DecodeLimits) -> float:
+def _duration_s(times: list[int], time_base: Fraction, limits: DecodeLimits) -> Fraction:
+    """Exact: rounding would lose a frame where the duration is a whole number of steps."""
     if len(times) == 1:
-        return 0.0
-    frame_s = float((times[-1] - times[0]) * time_base) / (len(times) - 1)
-    if frame_s <= 0:
+        return Fraction(0)
+    duration_s = (times[-1] - times[0]) * time_base * len(times) / (len(times) - 1)
+    if duration_s <= 0:
         raise MediaRejected("all frames of the video have the same time")
-    if frame_s * len(times) > limits.max_video_s:
-        raise MediaRejected(f"the video is {frame_s * len(times):.0f} s long, the limit is {limits.max_video_s:g} s")
-    return frame_s
+    if duration_s > limits.max_video_s:
+        raise MediaRejected(f"the video is {float(duration_s):.0f} s long, the limit is {limits.max_video_s:g} s")
+    return duration_s
 
 
 def _key_before(keys: list[int], place: int) -> int:
@@ -121,6 +114,15 @@ def _frames_to_decode(taken: list[int], keys: list[int]) -> int:
     return sum(place - max(before, _key_before(keys, place) - 1) for before, place in steps)
 
 
+def _check_work(num_frames: int, frame_pixels: int, limits: DecodeLimits) -> None:
+    num_pixels = num_frames * frame_pixels
+    if num_pixels > limits.max_decoded_pixels:
+        raise MediaRejected(
+            f"{num_frames} frames of the video would have to be decoded, {num_pixels} pixels: "
+            f"more than the limit of {limits.max_decoded_pixels}"
+        )
+
+
 class _Decoder:
     """Finds frames by their place in the order in which they are shown."""
 
@@ -130,7 +132,6 @@ class _Decoder:
         kind: Container,
         index: _Index,
         limits: DecodeLimits,
-        max_decoded: int,
     ) -> None:
         self._container = container
         self._stream = next(stream for stream in container.streams.video if stream.index == index.stream)
@@ -142,22 +143,25 @@ class _Decoder:
         self._has_times = kind is Container.MP4
         self._index = index
         self._limits = limits
-        self._num_left = max_decoded
+        self._num_decoded = 0
+        self._seeks_help = True
         self._size: tuple[int, int] | None = None
 
     def frames_at(self, places: list[int]) -> Iterator[VideoFrame]:
         """The frames at these places, which ascend. Raises ``MediaRejected`` when one does not come."""
         position, frames = -1, self._container.decode(self._stream)
         for wanted in places:
-            key = _key_before(self._index.keys, wanted)
+            key, before = _key_before(self._index.keys, wanted), position
             is_first = position < 0
-            if key > position + 1:
+            if key > position + 1 and self._seeks_help:
                 self._container.seek(self._index.times[key], stream=self._stream)
                 frames, is_first = self._container.decode(self._stream), True
             frame = None
             while frame is None or position < wanted:
                 frame = self._next(frames)
                 position, is_first = self._place(frame, position, is_first=is_first), False
+                # a file without an index (WMV) is entered where a block of frames begins, often long before
+                self._seeks_help = self._seeks_help and position > before
             if frame.is_corrupt:
                 raise MediaRejected("frames of the video are damaged")
             yield frame
@@ -166,9 +170,8 @@ class _Decoder:
         frame = next(frames, None)
         if frame is None:
             raise MediaRejected("the video ends before its last frames")
-        self._num_left -= 1
-        if self._num_left < 0:
-            raise MediaRejected("more frames of the video would have to be decoded than its packets tell")
+        self._num_decoded += 1
+        _check_work(self._num_decoded, frame.height * frame.width, self._limits)
         if self._size is None:
             check_pixels("a frame of the video", frame.height, frame.width, self._limits.max_frame_pixels, self._limits)
             self._size = frame.height, frame.width

@@ -52,7 +52,13 @@ def image_file(image: Pixels | Image.Image, kind: str = "PNG", **options: Any) -
 def png(width: int, height: int, idat: bytes, *, depth: int = 8, colour: int = 0, chunks: bytes = b"") -> bytes:
     """A PNG by hand; ``chunks`` stand before the pixels."""
     header = struct.pack(">IIBBBBB", width, height, depth, colour, 0, 0, 0)
-    parts = [b"\x89PNG\r\n\x1a\n", png_chunk(b"IHDR", header), chunks, png_chunk(b"IDAT", idat), png_chunk(b"IEND", b"")]
+    parts = [
+        b"\x89PNG\r\n\x1a\n",
+        png_chunk(b"IHDR", header),
+        chunks,
+        png_chunk(b"IDAT", idat),
+        png_chunk(b"IEND", b""),
+    ]
     return b"".join(parts)
 
 
@@ -108,8 +114,10 @@ def video_file(
     return made.getvalue()
 
 
-def repeated(num_packets: int, height: int, width: int, *, kind: str = "mp4", ticks: int = 1, keys: bool = False) -> bytes:
-    """An MPEG-4 video of one picture and ``num_packets`` that change nothing; with ``keys`` the picture itself again."""
+def repeated(
+    num_packets: int, height: int, width: int, *, kind: str = "mp4", ticks: int = 1, keys: bool = False
+) -> bytes:
+    """An MPEG-4 video of one picture and ``num_packets`` that change nothing, or with ``keys`` repeat it."""
     made = io.BytesIO()
     with av.open(made, "w", format=kind) as container:
         stream: Any = container.add_stream("mpeg4", rate=25)
