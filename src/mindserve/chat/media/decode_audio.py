@@ -55,12 +55,14 @@ def _audio_stream(container: av.container.InputContainer, kind: Container, limit
     ignore_others(container, stream)
     context = stream.codec_context
     context.thread_count = 1
+    if not context.sample_rate or not context.layout.nb_channels:
+        raise MediaRejected(f"the bytes are no valid {kind.value} audio")
     if not limits.min_sample_rate <= context.sample_rate <= limits.max_sample_rate:
         raise MediaRejected(
             f"the audio has {context.sample_rate} samples per second, "
             f"not {limits.min_sample_rate} to {limits.max_sample_rate}"
         )
-    if not 1 <= context.layout.nb_channels <= limits.max_channels:
+    if context.layout.nb_channels > limits.max_channels:
         raise MediaRejected(f"the audio has {context.layout.nb_channels} channels, not 1 to {limits.max_channels}")
     return stream
 

@@ -92,14 +92,19 @@ class DecodePool:
     async def start(self) -> None:
         """Start all processes and wait for them. Raises ``PoolUnavailable``."""
         workers = [self._spawn() for _ in range(self._num_workers)]
-        for worker in workers:
-            await self._wait_ready(worker)
+        try:
+            for worker in workers:
+                await self._wait_ready(worker)
+        except BaseException:
+            for worker in self._busy.intersection(workers):
+                self._discard(worker, "another did not start")
+            raise
         for worker in workers:
             self._give_back(worker)
 
     async def decode(self, kind: MediaKind, source: bytes | int) -> DecodedMedia:
         """Decode one item, given as bytes or as an open descriptor of a regular file (a memory file, a file below the
-        media root), which is read from its start and remains the caller's.
+        media root), which is read from its start, whatever its position, and remains the caller's.
 
         Raises ``MediaRejected`` and ``PoolUnavailable``. A caller that is cancelled frees its place at once.
         """

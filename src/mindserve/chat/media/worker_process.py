@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 import os
 import socket
@@ -49,6 +50,7 @@ class WorkerProcess:
         self._model = model
         self._limits = limits
         self._is_ready = False
+        self._is_receiving = False
         self._socket, theirs = socket.socketpair()
         with theirs:
             try:
@@ -98,28 +100,41 @@ class WorkerProcess:
         return reply, await self._receive(math.prod(reply.shape) * _ITEM_BYTES[kind])
 
     def kill(self) -> asyncio.Task[int]:
-        """At once; the task ends when nothing is left of the process."""
+        """At once; the task ends when nothing is left of the process. Whoever waits for its answer gets
+        ``WorkerEnded``."""
         self._is_killed = True
         self._process.kill()
-        self._socket.close()
+        if self._is_receiving:
+            self._socket.shutdown(socket.SHUT_RDWR)  # a closed socket would never wake up its reader
+        else:
+            self._socket.close()
         return asyncio.create_task(asyncio.to_thread(self._process.wait))
 
     def _greet(self) -> None:
         setup = encode(Setup(os.getpid(), self._model, self._limits))
-        self._socket.send(setup)  # a few hundred bytes into an empty buffer
+        with contextlib.suppress(OSError):  # it has ended already: its silence will tell
+            self._socket.send(setup)  # a few hundred bytes into an empty buffer
 
     async def _receive(self, num_bytes: int) -> bytearray:
-        loop, block, filled = asyncio.get_running_loop(), bytearray(num_bytes), 0
+        block = bytearray(num_bytes)
         rest = memoryview(block)
-        while filled < num_bytes:
-            try:
-                num_read = await loop.sock_recv_into(self._socket, rest[filled:])
-            except OSError as error:
-                raise WorkerEnded("the connection to the decoding process broke") from error
+        while rest:
+            num_read = await self._receive_into(rest)
             if num_read == 0:
                 raise WorkerEnded("the decoding process ended")
-            filled += num_read
+            rest = rest[num_read:]
         return block
+
+    async def _receive_into(self, block: memoryview) -> int:
+        self._is_receiving = True
+        try:
+            return await asyncio.get_running_loop().sock_recv_into(self._socket, block)
+        except OSError as error:
+            raise WorkerEnded("the connection to the decoding process broke") from error
+        finally:
+            self._is_receiving = False
+            if self._is_killed:
+                self._socket.close()
 
 
 def _spawn(theirs: socket.socket) -> subprocess.Popen[bytes]:
