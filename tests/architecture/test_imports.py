@@ -40,6 +40,12 @@ PLANTS = (
     ("engine-below-server", "src/mindserve_engine/native/loop.py", "import mindserve.errors"),
     ("engine-border", "src/mindserve/chat/stop.py", "import mindserve_engine.admission"),
     ("engine-border", "src/mindserve/config/lower.py", "import mindserve_engine.options"),
+    ("media-worker", "src/mindserve/chat/media/sizes.py", "import mindserve.chat.media.pool"),
+    ("media-worker", "src/mindserve/chat/media/sniff.py", "import mindserve.observe"),
+    ("media-worker", "src/mindserve/chat/media/decode_image.py", "import torch"),
+    ("decoding-libraries", "src/mindserve/chat/media/pool.py", "import av"),
+    ("decoding-libraries", "src/mindserve/chat/media/sizes.py", "from PIL import Image"),
+    ("decoders-in-worker", "src/mindserve/chat/media/pool.py", "import mindserve.chat.media.decode_image"),
     ("litestar-in-api", "src/mindserve/cli/extras.py", "import litestar"),
 )
 """A contract, a file of the tree, and the line that must not stand in it; an empty line: the file must not be there."""

@@ -166,6 +166,9 @@ class DecodePool:
         except TimeoutError as error:
             self._replace(worker, f"decoding took more than {limit_s:g} s")
             raise MediaRejected(f"the {kind} takes longer to decode than {limit_s:g} s, the limit") from error
+        except OSError as error:  # no room for a copy of the bytes
+            self._give_back(worker)
+            raise PoolUnavailable("media cannot be given to a process that decodes them") from error
         except WorkerEnded as error:
             self._replace(worker, str(error))
             if self._is_closed:

@@ -16,7 +16,6 @@ import numpy as np
 from PIL import Image
 
 from mindserve_engine.types import MediaKind
-from tests.mindserve.chat.media import makers
 from tests.mindserve.chat.media.makers import (
     audio_file,
     boxes,
@@ -273,6 +272,3 @@ def ordinary() -> list[tuple[MediaKind, bytes, tuple[int, ...]]]:
         (AUDIO, audio_file(sound, "flac"), (8000,)),
         (AUDIO, audio_file(sound, "mp3"), (8000,)),
     ]
-
-
-__all__ = ["CASES", "Case", "makers", "ordinary"]

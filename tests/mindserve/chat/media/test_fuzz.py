@@ -7,6 +7,8 @@ import random
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 from mindserve.chat.media.decode_limits import DecodeLimits
 from mindserve.chat.media.pool import DecodePool
 from mindserve.chat.media.rejected import MediaRejected
@@ -17,7 +19,7 @@ from tests.mindserve.chat.media.makers import MODEL
 PATIENT = DecodeLimits(max_wall_s=120.0, max_cpu_s=60)
 NUM_MUTATED = 5_000
 NUM_MIXED = 2_000
-HEAVY = frozenset({"png 64 megapixels", "many frames"})
+HEAVY = frozenset({"png 64 megapixels", "many frames", "wav of 200 channels"})
 """They are told with every run of ``test_hostile``; here they would only take long."""
 
 
@@ -51,6 +53,7 @@ async def _outcome(pool: DecodePool, kind: MediaKind, data: bytes) -> str:
     return "decoded"
 
 
+@pytest.mark.timeout(900)  # on a machine that does other things beside
 async def test_mutated_files_are_decoded_or_refused() -> None:
     rng = random.Random(20)
     kinds = ordinary()
@@ -71,6 +74,7 @@ async def test_mutated_files_are_decoded_or_refused() -> None:
         await pool.close()
 
 
+@pytest.mark.timeout(900)
 async def test_memory_stays_flat_over_many_items() -> None:
     items = [(kind, data) for kind, data, _ in ordinary()]
     items += [(case.kind, case.make()) for case in CASES if case.name not in HEAVY]
