@@ -13,8 +13,8 @@ from mindserve.chat.media.decode_limits import DecodeLimits
 from mindserve.chat.media.pool import DecodePool
 from tests.mindserve.chat.media.makers import MODEL, image_file, picture, with_scans
 
-PATIENT = DecodeLimits(max_wall_s=120.0)
-ENDLESS = DecodeLimits(max_wall_s=120.0, max_cpu_s=110, max_jpeg_scans=10**9)
+PATIENT = DecodeLimits(max_wall_s=3600.0)
+ENDLESS = DecodeLimits(max_wall_s=3600.0, max_cpu_s=3000, max_jpeg_scans=10**9)
 """With these a picture of many scans is decoded for longer than any test waits."""
 SMALL = image_file(picture(56, 84))
 

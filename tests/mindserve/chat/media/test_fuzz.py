@@ -16,7 +16,7 @@ from mindserve_engine.types import MediaKind
 from tests.mindserve.chat.media.hostile import CASES, ordinary
 from tests.mindserve.chat.media.makers import MODEL
 
-PATIENT = DecodeLimits(max_wall_s=120.0, max_cpu_s=60)
+PATIENT = DecodeLimits(max_wall_s=3600.0, max_cpu_s=60)
 NUM_MUTATED = 5_000
 NUM_MIXED = 2_000
 HEAVY = frozenset({"png 64 megapixels", "many frames", "wav of 200 channels"})

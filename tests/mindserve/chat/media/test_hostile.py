@@ -19,7 +19,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def pool() -> AsyncIterator[DecodePool]:
-    pool = DecodePool(MODEL, DecodeLimits(max_wall_s=120.0), num_workers=1)
+    pool = DecodePool(MODEL, DecodeLimits(max_wall_s=3600.0), num_workers=1)
     await pool.start()
     yield pool
     await pool.close()

@@ -77,7 +77,7 @@ async def test_a_descriptor_is_read_from_its_start(tmp_path: Path, num_bytes: in
 
 
 async def test_at_the_deadline_the_process_is_replaced(slow: bytes) -> None:
-    limits = DecodeLimits(max_wall_s=1.0, max_cpu_s=110, max_jpeg_scans=10**9)
+    limits = DecodeLimits(max_wall_s=1.0, max_cpu_s=3000, max_jpeg_scans=10**9)
     async with started(limits) as pool:
         (before,) = pool.pids
         with pytest.raises(MediaRejected, match="the image takes longer to decode than 1 s, the limit"):

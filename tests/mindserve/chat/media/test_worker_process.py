@@ -76,7 +76,7 @@ async def test_above_its_share_of_processor_time_a_process_is_ended(
     slow: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, pool_module.log.name)
-    limits = DecodeLimits(max_wall_s=120.0, max_cpu_s=1, max_jpeg_scans=10**9)
+    limits = DecodeLimits(max_wall_s=3600.0, max_cpu_s=1, max_jpeg_scans=10**9)
     async with started(limits) as pool:
         for _ in range(2):
             with pytest.raises(MediaRejected, match="the image ended the process that decoded it"):
@@ -88,7 +88,7 @@ async def test_above_its_share_of_processor_time_a_process_is_ended(
 
 async def test_each_item_has_its_own_share_of_processor_time() -> None:
     """Many small ones take more than one share together."""
-    async with started(DecodeLimits(max_wall_s=120.0, max_cpu_s=1)) as pool:
+    async with started(DecodeLimits(max_wall_s=3600.0, max_cpu_s=1)) as pool:
         data = image_file(picture(1500, 2000), "JPEG")
         used = 0.0
         while used < 2.5:
@@ -99,7 +99,7 @@ async def test_each_item_has_its_own_share_of_processor_time() -> None:
 
 
 async def test_an_item_that_takes_too_much_memory_is_refused_and_the_process_lives_on() -> None:
-    async with started(DecodeLimits(max_wall_s=120.0, max_memory_bytes=420_000_000)) as pool:
+    async with started(DecodeLimits(max_wall_s=3600.0, max_memory_bytes=420_000_000)) as pool:
         before = pool.pids
         with pytest.raises(MediaRejected, match="the image takes more memory to decode than is allowed"):
             await pool.decode(MediaKind.IMAGE, png(8000, 8000, deflated_zeros(8001 * 8000)))
@@ -151,7 +151,7 @@ from mindserve_engine.types import MediaKind
 from tests.mindserve.chat.media.makers import MODEL
 
 async def main():
-    pool = DecodePool(MODEL, DecodeLimits(max_wall_s=120.0, max_cpu_s=110, max_jpeg_scans=10**9), num_workers=2)
+    pool = DecodePool(MODEL, DecodeLimits(max_wall_s=3600.0, max_cpu_s=3000, max_jpeg_scans=10**9), num_workers=2)
     await pool.start()
     with open(sys.argv[1], "rb") as file:
         task = asyncio.create_task(pool.decode(MediaKind.IMAGE, file.read()))
