@@ -2,6 +2,8 @@
 
 MindserveError
 ├── StartupError             the server cannot start; one clear line, exit code 2
+├── MediaRejected            an image, a video or a recording cannot be taken (``mindserve.chat.media``)
+├── PoolUnavailable          no process can decode media now (``mindserve.chat.media``)
 ├── RequestRefused           nothing was generated: the caller's fault, or no room now (``kind`` tells)
 └── EngineFault              an admitted request could not be finished
     └── GenerationTimeout    tokenTimeout or e2eTimeout ran out

@@ -43,6 +43,16 @@ PLANTS = (
     ("media-layers", "src/mindserve/chat/media/limits.py", "import mindserve.chat.media.refs"),
     ("media-layers", "src/mindserve/chat/media/unplaced.py", ""),
     ("fetching-in-one-place", "src/mindserve/chat/media/refs.py", "import httpcore2"),
+    ("media-worker", "src/mindserve/chat/media/decoding/sizes.py", "import mindserve.chat.media.decoding.pool"),
+    ("media-worker", "src/mindserve/chat/media/decoding/sniff.py", "import mindserve.observe"),
+    ("media-worker", "src/mindserve/chat/media/decoding/decode_image.py", "import torch"),
+    ("decoding-libraries", "src/mindserve/chat/media/decoding/pool.py", "import av"),
+    ("decoding-libraries", "src/mindserve/chat/media/decoding/sizes.py", "from PIL import Image"),
+    (
+        "decoders-in-worker",
+        "src/mindserve/chat/media/decoding/pool.py",
+        "import mindserve.chat.media.decoding.decode_image",
+    ),
     ("litestar-in-api", "src/mindserve/cli/extras.py", "import litestar"),
 )
 """A contract, a file of the tree, and the line that must not stand in it; an empty line: the file must not be there."""

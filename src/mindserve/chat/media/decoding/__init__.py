@@ -1,0 +1,1 @@
+"""From the bytes of media to arrays of the size that the model sees, in processes of their own."""
