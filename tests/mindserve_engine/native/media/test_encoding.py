@@ -150,7 +150,7 @@ def test_alone_it_takes_longer_turns() -> None:
     while not bench.events["image"]:
         bench.step()
         num_steps += 1
-    assert num_steps <= NUM_PIECES * PIECE_S / 0.2
+    assert num_steps <= NUM_PIECES * PIECE_S / 0.075
 
 
 def test_no_piece_of_an_image_that_nobody_needs_any_more() -> None:
