@@ -247,7 +247,7 @@ def test_a_form_beside_tools_is_either(walk: Walk) -> None:
 
 def test_names_cannot_forge_control_tokens(walk: Walk) -> None:
     name = "a<eos>b"
-    for family in FAMILIES.values():
+    for family in (family for family in FAMILIES.values() if family.can_name(name)):
         grammar = built(Bonds(choice="one", tools=(offered({"type": "object"}, name),)), family).grammar
         assert f"<[{EOS}]>" not in grammar
 
