@@ -9,7 +9,7 @@ import msgspec
 
 from mindserve.chat.output import SequenceText, TextDelta
 from mindserve.chat.parsing.machine import AnswerParser
-from mindserve.chat.parsing.pieces import Call, Content, Piece, PieceList
+from mindserve.chat.parsing.pieces import Call, Content, Piece, PieceList, Reasoning
 from mindserve_engine.types import FinishReason
 
 Finish = Literal["stop", "length", "tool_calls"]
@@ -65,7 +65,8 @@ class SequenceAnswer:
 
     def _parse(self, parser: AnswerParser, delta: TextDelta) -> AnswerDelta:
         pieces = PieceList()
-        pieces.add(parser.feed(delta.text))
+        written = delta.text[: len(delta.text) - delta.num_eos_characters]
+        pieces.add(parser.feed(written))
         if delta.cut and parser.is_reasoning:
             pieces.add(parser.feed(delta.cut))  # there it is shown, whatever the request says (S11)
         self._num_tokens += delta.num_tokens
@@ -74,6 +75,7 @@ class SequenceAnswer:
         finish: Finish | None = delta.finish
         if finish is not None:
             pieces.add(parser.finish(is_whole=finish == "stop"))
+            pieces.add_text(Reasoning if parser.is_reasoning else Content, delta.text[len(written) :])
             if finish == "stop" and parser.num_calls:
                 finish = "tool_calls"
         taken, is_last = self._up_to_last_call(pieces.take())

@@ -31,6 +31,8 @@ class TextDelta(msgspec.Struct, frozen=True, kw_only=True):
     """How many of the event's tokens belong to the answer: all, or those up to the one that completed a stop string."""
     cut: str = ""
     """The stop string that ended the text, where it is not shown."""
+    num_eos_characters: int = 0
+    """So many at the end of ``text`` are the end of the sequence, where that is shown: no part of what was said."""
 
 
 class SequenceText:
@@ -63,33 +65,45 @@ class SequenceText:
         hides_last = finish is not None and not self._shown_last[finish]
         shown = token_ids[:-1] if hides_last else token_ids
         if self._search is None:
-            text = self._detokenizer.feed(shown)
             if finish is None:
-                return TextDelta(text=text, num_tokens=len(token_ids))
-            return self._end(text + self._detokenizer.finish(), finish, num_tokens=len(token_ids))
+                return TextDelta(text=self._detokenizer.feed(shown), num_tokens=len(token_ids))
+            text, last = self._detokenizer.feed(shown[:-1]), self._detokenizer.feed(shown[-1:])
+            last += self._detokenizer.finish()
+            return self._end(text + last, finish, num_tokens=len(token_ids), num_last=len(last))
         return self._feed_searching(self._search, shown, finish, num_tokens=len(token_ids))
 
     def _feed_searching(
         self, search: StopSearch, shown: Sequence[int], finish: FinishReason | None, *, num_tokens: int
     ) -> TextDelta:
         parts: list[str] = []
+        last = ""
         for position, token_id in enumerate(shown):  # one by one: the token that completes a match is the last to count
-            result = search.feed(self._detokenizer.feed((token_id,)))
+            last = self._detokenizer.feed((token_id,))
+            result = search.feed(last)
             parts.append(result.text)
             if result.matched is not None:
                 return self._stop("".join(parts), result.matched, num_tokens=position + 1)
         if finish is None:
             return TextDelta(text="".join(parts), num_tokens=num_tokens)
-        result = search.feed(self._detokenizer.finish())
+        rest = self._detokenizer.finish()
+        result = search.feed(rest)
         parts.append(result.text)
         if result.matched is not None:
             return self._stop("".join(parts), result.matched, num_tokens=num_tokens)
-        return self._end("".join(parts) + search.finish(), finish, num_tokens=num_tokens)
+        text = "".join(parts) + search.finish()
+        return self._end(text, finish, num_tokens=num_tokens, num_last=len(last) + len(rest))
 
     def _stop(self, text: str, matched: str, *, num_tokens: int) -> TextDelta:
         self._done = True
         return TextDelta(text=text, finish="stop", num_tokens=num_tokens, cut="" if self._include_stop else matched)
 
-    def _end(self, text: str, finish: FinishReason, *, num_tokens: int) -> TextDelta:
+    def _end(self, text: str, finish: FinishReason, *, num_tokens: int, num_last: int) -> TextDelta:
+        """``num_last``: characters of the last token that is shown."""
         self._done = True
-        return TextDelta(text=text, finish="length" if finish is FinishReason.LENGTH else "stop", num_tokens=num_tokens)
+        is_eos_shown = finish is FinishReason.EOS and self._shown_last[finish]
+        return TextDelta(
+            text=text,
+            finish="length" if finish is FinishReason.LENGTH else "stop",
+            num_tokens=num_tokens,
+            num_eos_characters=num_last if is_eos_shown else 0,
+        )

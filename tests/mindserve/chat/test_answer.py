@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from mindserve.chat.answer import SequenceAnswer
 from mindserve.chat.output import SequenceText
 from mindserve.chat.parsing.families.hermes import HERMES
+from mindserve.chat.parsing.families.llama3_json import LLAMA3_JSON
 from mindserve.chat.parsing.machine import AnswerParser, CallFormat
 from mindserve.chat.parsing.pieces import Call, Content, Piece, PieceList, Reasoning
 from mindserve.chat.parsing.toolbox import Toolbox
@@ -150,6 +151,26 @@ def test_without_a_parser_all_is_content(tokenizer: ChatTokenizer) -> None:
     text = f"<think>a</think>{CALL}"
     pieces, end, _ = feed(SequenceAnswer(SequenceText(tokenizer)), [list(text.encode())], FinishReason.LENGTH)
     assert (pieces, end) == ([Content(text)], "length")
+
+
+@pytest.mark.parametrize("one_by_one", [True, False])
+@pytest.mark.parametrize("stops", [[], ["END"], ["<|im_end|>!"]])
+def test_a_shown_end_of_the_sequence_is_no_part_of_a_call(
+    tokenizer: ChatTokenizer, stops: list[str], *, one_by_one: bool
+) -> None:
+    """In this family a call is the whole answer."""
+    call = '{"name": "now", "parameters": {}}'
+    for text, said in ((call, Call("now", "{}")), ("idea", Content("idea")), ("<think>idea", Reasoning("idea"))):
+        parser = AnswerParser(calls=CallFormat(LLAMA3_JSON, Toolbox([("now", {})])), has_reasoning=True)
+        answer = SequenceAnswer(SequenceText(tokenizer, stops=stops, skip_special_tokens=False), parser)
+        tokens = ids(tokenizer, text, "<|im_end|>")
+        events = [[token] for token in tokens] if one_by_one else [tokens]
+        end = Reasoning("<|im_end|>") if isinstance(said, Reasoning) else Content("<|im_end|>")
+        expected = PieceList()
+        expected.add([said, end])
+        pieces, reason, num_tokens = feed(answer, events, FinishReason.EOS)
+        assert pieces == expected.take()
+        assert (reason, num_tokens) == ("tool_calls" if isinstance(said, Call) else "stop", len(tokens))
 
 
 def test_after_the_end_nothing_comes(tokenizer: ChatTokenizer) -> None:

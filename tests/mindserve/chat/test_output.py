@@ -37,7 +37,8 @@ def test_plain_text(tokenizer: ChatTokenizer) -> None:
 def test_eos_is_shown_only_where_special_tokens_are(tokenizer: ChatTokenizer, shown: str, *, skip: bool) -> None:
     ids = ids_of(tokenizer, f"hi{END}")
     delta = SequenceText(tokenizer, skip_special_tokens=skip).feed(ids, FinishReason.EOS)
-    assert delta == TextDelta(text=shown, finish="stop", num_tokens=len(ids))
+    num_shown = len(shown) - len("hi")
+    assert delta == TextDelta(text=shown, finish="stop", num_tokens=len(ids), num_eos_characters=num_shown)
 
 
 def test_an_eos_that_is_not_flagged_special_is_hidden_too(tokenizer: ChatTokenizer) -> None:

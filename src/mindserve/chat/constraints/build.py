@@ -75,6 +75,7 @@ class ConstraintRefused(Exception):
 
 def build(bonds: Bonds, *, family: Family | None, thinking: Thinking, special_tokens: Mapping[str, int]) -> Constraint:
     """Raises ``ConstraintRefused``."""
+    _check_names(bonds, family)
     room = _room(bonds)
     tools: list[Tool] = []
     for offered in bonds.tools:
@@ -100,6 +101,14 @@ def build(bonds: Bonds, *, family: Family | None, thinking: Thinking, special_to
     ]
     has_loose = any(not offered.is_strict for offered in bonds.tools)
     return Constraint(whole(tools), whole(loose) if has_loose else None, parts)
+
+
+def _check_names(bonds: Bonds, family: Family | None) -> None:
+    """What is no call to the parser cannot be enforced as one."""
+    for tool in bonds.tools:
+        if family is not None and not family.can_name(tool.name):
+            reason = f"a tool called {tool.name[:64]!r} cannot be called in this model's format"
+            raise ConstraintRefused("tools", reason)
 
 
 def _answer(lark: Lark, bonds: Bonds, family: Family | None, tools: list[Tool], form: Schema | None) -> str:

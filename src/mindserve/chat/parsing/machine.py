@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from mindserve.chat.parsing.pieces import Call, Content, Piece, PieceList, Reasoning
 from mindserve.chat.parsing.runs import Run, run_of
-from mindserve.chat.parsing.search import LineSearch, MarkSearch, NoSearch, Search
+from mindserve.chat.parsing.search import LineSearch, MarkSearch, NoSearch, Search, line_name
 from mindserve.chat.parsing.steps import Family, Literals
 from mindserve.chat.parsing.toolbox import Toolbox
 from mindserve.chat.parsing.walk import Progress, Walk
@@ -130,7 +130,7 @@ class AnswerParser:
         assert self._calls is not None, "only calls are looked for"
         family, tools = self._calls
         if family.tool_line is not None:
-            self._begin_walk(Walk(family, tools, family.tool_line, opening=found.mark, name=found.mark.rstrip()))
+            self._begin_walk(Walk(family, tools, family.tool_line, opening=found.mark, name=line_name(found.mark)))
         else:
             self._begin_walk(Walk(family, tools, family.marks[found.mark], opening=found.mark))
         return found.rest

@@ -8,6 +8,8 @@ from mindserve.chat.parsing.toolbox import Toolbox
 from mindserve.chat.stop import StopSearch, StopStrings
 
 _MAX_TRAILING_SPACE = 16
+_TRAILING_SPACE = " \t\r"
+"""Behind a name on its line; other white space may be a part of it."""
 
 
 class Found(NamedTuple):
@@ -75,7 +77,7 @@ class LineSearch:
                 self._is_text = not newline
                 continue
             self._line += head
-            if newline and self._line.rstrip(" \t\r") in self._tools:
+            if newline and self._line.rstrip(_TRAILING_SPACE) in self._tools:
                 mark, self._line = self._line + newline, ""
                 return Found("".join(before), mark, text)
             if newline or not self._may_be_name():
@@ -89,7 +91,12 @@ class LineSearch:
         return line
 
     def _may_be_name(self) -> bool:
-        name = self._line.rstrip(" \t\r")
+        name = self._line.rstrip(_TRAILING_SPACE)
         if len(self._line) - len(name) > _MAX_TRAILING_SPACE:
             return False
         return self._tools.begins_a_name(self._line) or (name != self._line and name in self._tools)
+
+
+def line_name(mark: str) -> str:
+    """The name of the tool in what ``LineSearch`` has found."""
+    return mark.rstrip(_TRAILING_SPACE + "\n")

@@ -12,6 +12,7 @@ from typing import Final, TypeAlias
 import msgspec
 
 from mindserve.chat.parsing.pieces import Call
+from mindserve.chat.parsing.search import line_name
 from mindserve.chat.parsing.toolbox import Toolbox
 
 DONE: Final = "done"
@@ -90,3 +91,15 @@ class Family(msgspec.Struct, frozen=True, kw_only=True):
             elif isinstance(step, Text):
                 found |= step.ends.keys()
         return found
+
+    def can_name(self, name: str) -> bool:
+        """Whether a call of a tool of this name can be written so that it is read as one."""
+        if self.tool_line is not None:
+            return "\n" not in name and line_name(name) == name
+        steps = [step for step in self.table.values() if isinstance(step, Text) and step.is_tool]
+        return all(
+            name == name.strip()
+            and (step.limit is None or len(name) <= step.limit)
+            and not any(end in name for end in step.ends)
+            for step in steps
+        )

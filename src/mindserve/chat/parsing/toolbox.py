@@ -6,6 +6,8 @@ import bisect
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from mindserve.chat.parsing.value_types import types_of
+
 
 class Toolbox:
     """Names and parameter schemas of the offered tools."""
@@ -30,3 +32,7 @@ class Toolbox:
         properties = self._schemas[tool].get("properties")
         schema = properties.get(name) if isinstance(properties, dict) else None
         return schema if isinstance(schema, dict) else None
+
+    def parameter_types(self, tool: str, name: str) -> frozenset[str]:
+        """The JSON types that one parameter may have; all, where the tool's schema does not tell."""
+        return types_of(self.parameter(tool, name), self._schemas[tool])

@@ -247,7 +247,7 @@ def test_a_form_beside_tools_is_either(walk: Walk) -> None:
 
 def test_names_cannot_forge_control_tokens(walk: Walk) -> None:
     name = "a<eos>b"
-    for family in FAMILIES.values():
+    for family in (family for family in FAMILIES.values() if family.can_name(name)):
         grammar = built(Bonds(choice="one", tools=(offered({"type": "object"}, name),)), family).grammar
         assert f"<[{EOS}]>" not in grammar
 
@@ -388,3 +388,11 @@ def test_schemas_are_prepared_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(prepared) == 3
     assert [field for field, _ in constraint.parts] == ["tools[a]", "tools[c]", "response_format"]
     assert constraint.fallback is not None
+
+
+@EACH_FAMILY
+@pytest.mark.parametrize("schema", [{"const": "1"}, {"type": ["string", "null"], "enum": ["1"]}])
+def test_text_that_looks_like_a_number_stays_text(walk: Walk, schema: dict[str, Any], family: Family) -> None:
+    tools = (offered({"properties": {"a": schema}, "required": ["a"]}, is_strict=True),)
+    (call,) = parsed(walk(built(Bonds(choice="one", tools=tools), family).grammar, 0) or "", family, tools)
+    assert call == Call("f", '{"a": "1"}')

@@ -100,6 +100,13 @@ def test_a_line_comes_out_once_it_can_be_no_name(family: Family) -> None:
     assert parser.feed(" now") == [Content(" now")]
 
 
+@pytest.mark.parametrize("name", ["\u3000", "a\u3000", "\u3000a", "a\x85", "a\xa0"])
+@pytest.mark.parametrize("family", [GLM4, CHATGLM3])
+def test_white_space_may_be_part_of_a_name(family: Family, name: str) -> None:
+    parser = AnswerParser(calls=CallFormat(family, Toolbox([(name, {})])))
+    assert parser.feed(f"{name} \r\n{{}}") + parser.finish(is_whole=True) == [Call(name, "{}")]
+
+
 def test_an_object_that_is_no_call_comes_out_with_its_first_key() -> None:
     parser = parser_of(LLAMA3_JSON)
     assert parser.feed('{"answer') == []

@@ -22,6 +22,7 @@ from mindserve.chat.parsing.json_calls import json_text
 from mindserve.chat.parsing.pieces import Call
 from mindserve.chat.parsing.steps import DONE, MAX_NAME, Captures, Deliver, Family, Literals, Text
 from mindserve.chat.parsing.toolbox import Toolbox
+from mindserve.chat.parsing.value_types import json_type
 
 _PYTHON_WORDS: Final = {"True": "true", "False": "false", "None": "null"}
 
@@ -30,30 +31,34 @@ def _call(captures: Captures, tools: Toolbox) -> list[Call] | None:
     (name,) = captures["name"]
     values: dict[str, str] = {}
     for key, value in zip(captures.get("key", []), captures.get("value", []), strict=True):
-        values[key.strip()] = _json_of(value, tools.parameter(name, key.strip()))
+        values[key.strip()] = _json_of(value, name, key.strip(), tools)
     arguments = ", ".join(f"{json_text(key)}: {value}" for key, value in values.items())
     return [Call(name, f"{{{arguments}}}")]
 
 
-def _json_of(value: str, schema: Mapping[str, Any] | None) -> str:
-    """The JSON text of a value: its own where the schema wants something else than text and it is valid."""
+def _json_of(value: str, tool: str, key: str, tools: Toolbox) -> str:
+    """The JSON text of a value: its own where the schema wants something else than text and it is valid. Where the
+    schema takes text too, what is of no type that it takes is text."""
     value = value.removeprefix("\n").removesuffix("\n")
+    schema = tools.parameter(tool, key)
     if schema is None or _is_text(schema):
         return json_text(value)
     written = value.strip()
     written = _PYTHON_WORDS.get(written, written)
     try:
-        msgspec.json.decode(written)
+        decoded = msgspec.json.decode(written)
     except (msgspec.DecodeError, RecursionError):
         return json_text(value)
-    return written
+    types = tools.parameter_types(tool, key)
+    return json_text(value) if "string" in types and json_type(decoded) not in types else written
 
 
 def _is_text(schema: Mapping[str, Any]) -> bool:
-    kind = schema.get("type")
-    if kind is None:
-        return all(isinstance(one, str) for one in schema["enum"]) if isinstance(schema.get("enum"), list) else False
-    return bool(kind in ("string", ["string"]))
+    """Whether a value is never written as JSON, quotes and all."""
+    choices = schema.get("enum", [schema["const"]] if "const" in schema else None)
+    if isinstance(choices, list) and choices and all(isinstance(one, str) for one in choices):
+        return True
+    return bool(schema.get("type") in ("string", ["string"]))
 
 
 QWEN3_CODER: Final = Family(
