@@ -74,7 +74,8 @@ def _fit_message(message: dict[str, Any]) -> None:
         parts = [part for part in message["content"] if part["type"] == "text"]
         message["content"] = parts or "a picture"
     for call in message.get("tool_calls") or ():
-        call["function"]["arguments"] = _arguments(call["function"]["arguments"])
+        if "arguments" in call["function"]:
+            call["function"]["arguments"] = _arguments(call["function"]["arguments"])
 
 
 def _fit_function(function: dict[str, Any]) -> None:
@@ -88,7 +89,7 @@ def _arguments(given: Any) -> Any:
         value = json.loads(given) if isinstance(given, str) and given else given
     except ValueError:
         return "{}"
-    return given if given == "" or isinstance(value, dict) else "{}"
+    return given if given in ("", None) or isinstance(value, dict) else "{}"
 
 
 def formed(body: Any) -> Any:
