@@ -79,7 +79,10 @@ def _fit_message(message: dict[str, Any]) -> None:
 
 
 def _fit_function(function: dict[str, Any]) -> None:
-    """Arguments are an object, so a schema that binds them is one of an object."""
+    """Arguments are an object, so a schema that binds them is one of an object. A tool without any is strict unless it
+    says something else: few of those that are generated are."""
+    if not function.get("parameters") and function.get("strict") is None:
+        function["strict"] = True
     if isinstance(function.get("parameters"), dict) and "type" in function["parameters"]:
         function["parameters"]["type"] = "object"
 
