@@ -20,10 +20,11 @@ from mindserve.chat.conversation import to_conversation
 from mindserve.chat.detokenize import TokenSource
 from mindserve.chat.dropped import refuse_dropped
 from mindserve.chat.gguf_tokenizer import load_gguf_tokenizer
+from mindserve.chat.placeholders import check_placeholders
 from mindserve.chat.template import ChatTemplate, Message, TemplateFailed, TemplateLimit, TemplateTimeout, Tool
 from mindserve.chat.vocabulary import TokenTable, build_token_table
 from mindserve.errors import RefusalKind, RequestRefused, StartupError
-from mindserve_engine.types import Vocabulary
+from mindserve_engine.types import MediaModel, Vocabulary
 
 DEFAULT_TIMEOUT_S: Final = 60.0
 RETRY_AFTER_TIMEOUT_S: Final = 5
@@ -99,10 +100,13 @@ class ChatTokenizer:
         *,
         tools: list[dict[str, Any]] | None = None,
         template_kwargs: dict[str, Any] | None = None,
+        media: MediaModel | None = None,
         check_length: Callable[[int], None] | None = None,
         timeout_s: float = DEFAULT_TIMEOUT_S,
     ) -> list[int]:
         """The prompt's token ids, generation prompt included. Blocks; use ``PromptPool`` from an event loop.
+
+        With ``media``, what the model takes beside text, the ids have one placeholder for each item, in their order.
 
         Raises ``RequestRefused`` naming what the model's template cannot take, and whatever ``check_length``, given
         the number of tokens, raises. Time runs out between steps only, tokenising is not interrupted.
@@ -126,6 +130,14 @@ class ChatTokenizer:
             refuse_dropped(
                 template, prompt.messages, prompt.tools, prompt.template_kwargs, rendered=text, deadline=deadline
             )
+            if media is not None:
+                check_placeholders(
+                    ids,
+                    prompt.messages,
+                    media,
+                    render=lambda messages: prompt._replace(messages=messages).render(deadline),
+                    encode=self._encoder.encode,
+                )
         return ids
 
 
