@@ -36,6 +36,7 @@ class MediaIntake:
         self._fetcher = fetcher
         self._source: MediaSource | None = None
         self._pool: DecodePool | None = None
+        self._is_closed = False
 
     async def start(self, model: MediaModel) -> None:
         """Be ready for the first item. Raises ``StartupError``."""
@@ -55,6 +56,8 @@ class MediaIntake:
 
         Raises ``RequestRefused``: naming the first item that cannot be had or decoded, or for want of room.
         """
+        if self._is_closed:
+            raise _unavailable("media are not taken any more: the server is closing")
         async with gather(refs, self._gathering()) as items:
             pool = self._decoding(model)
             try:
@@ -66,6 +69,7 @@ class MediaIntake:
 
     async def close(self) -> None:
         """Idempotent."""
+        self._is_closed = True
         if self._source is not None:
             self._source.close()
         if self._pool is not None:
@@ -106,5 +110,9 @@ async def _decoded(item: MediaBytes, pool: DecodePool, lease: Lease) -> DecodedM
     except MediaFault as fault:
         raise refused(item.field, fault) from None
     except PoolUnavailable as error:
-        raise RequestRefused(str(error), kind=RefusalKind.UNAVAILABLE, retry_after_s=RETRY_AFTER_S) from error
+        raise _unavailable(str(error)) from error
     return decoded
+
+
+def _unavailable(reason: str) -> RequestRefused:
+    return RequestRefused(reason, kind=RefusalKind.UNAVAILABLE, retry_after_s=RETRY_AFTER_S)
