@@ -79,10 +79,10 @@ def turn(*parts: dict[str, Any], role: str = "user") -> dict[str, Any]:
     return {"role": role, "content": list(parts)}
 
 
-def decoded(file: File, model: MediaModel) -> tuple[tuple[int, ...], bytes]:
-    """Shape and bytes of what a model should see of the file."""
-    array, _ = decode(file.kind, BytesIO(file.data), model, DecodeLimits())
-    return array.shape, array.tobytes()
+def decoded(file: File, model: MediaModel) -> tuple[tuple[int, ...], bytes, float]:
+    """Shape and bytes of what a model should see of the file, and its seconds per frame."""
+    array, seconds_per_frame = decode(file.kind, BytesIO(file.data), model, DecodeLimits())
+    return array.shape, array.tobytes(), seconds_per_frame
 
 
 @dataclass(frozen=True)

@@ -72,7 +72,7 @@ def answer_of(response: httpx2.Response) -> str:
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("file", files(), ids=lambda file: str(file.name))
 async def test_every_form(service: Service, client: httpx2.AsyncClient, file: File, stream: bool, dialect: str) -> None:
-    shape, data = decoded(file, service.media)
+    shape, data, seconds = decoded(file, service.media)
     num_tokens = service.media.num_tokens(file.kind, shape)
     for form in forms(file, service.root):
         body = chat_body(messages=[turn(text("What is it? "), form)], stream=stream)
@@ -81,6 +81,7 @@ async def test_every_form(service: Service, client: httpx2.AsyncClient, file: Fi
         request = service.asked[-1]
         (item,) = request.media
         assert (item.kind, item.shape, item.data, item.num_tokens) == (file.kind, shape, data, num_tokens)
+        assert item.seconds_per_frame == seconds
         assert prompt_text(service).count(PADS[file.kind]) == num_tokens
         if not stream:
             assert response.json()["usage"]["prompt_tokens"] == len(request.prompt_token_ids)
@@ -97,7 +98,7 @@ async def test_several_kinds_in_a_history_keep_their_order(service: Service, cli
     assert answer_of(await client.post(CHAT, json=chat_body(messages=messages))) == HELLO
     given = (jpeg, flac, mp4, png, jpeg)
     items = service.asked[-1].media
-    assert [(item.kind, item.shape, item.data) for item in items] == [
+    assert [(item.kind, item.shape, item.data, item.seconds_per_frame) for item in items] == [
         (file.kind, *decoded(file, service.media)) for file in given
     ]
     image, sound, film, other, again = (PADS[item.kind] * item.num_tokens for item in items)
