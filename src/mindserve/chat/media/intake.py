@@ -44,7 +44,7 @@ class MediaIntake:
         try:
             await self._decoding(model).start()
         except PoolUnavailable as error:
-            raise StartupError(f"media: {error}; see decodeWorkers and decodeMemory in MediaConfig") from error
+            raise StartupError(f"media: {error}") from error
 
     def lease(self) -> Lease:
         """Room for the decoded items of one request."""
