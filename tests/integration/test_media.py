@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from tests.media_service import HOST, File, Service, decoded, files, first, medi
 from tests.serving import chat_body, eventually, is_idle, scripted_model
 
 CHAT = "/v1/chat/completions"
+MIB = 1024 * 1024
 HELLO = "Hello! How are you?"
 PADS = {MediaKind.IMAGE: "<|image_pad|>", MediaKind.VIDEO: "<|video_pad|>", MediaKind.AUDIO: "<|AUDIO|>"}
 
@@ -150,6 +152,24 @@ async def test_nothing_is_held_while_the_answer_is_generated(service: Service, c
         lines = response.aiter_lines()
         assert (await anext(lines)).startswith("data: ")
         assert service.live.server.held_bytes.num_held == 0
+    await eventually(lambda: is_idle(service.live))
+
+
+async def test_files_are_let_go_before_the_answer(service: Service, client: httpx2.AsyncClient) -> None:
+    """While the answer is generated nobody holds the body, its Base64, the file, or what was made of it."""
+    large = File(MediaKind.IMAGE, "large.jpg", "image/jpeg", first(MediaKind.IMAGE).data + bytes(16 * MIB))
+    messages = [turn(part(large.kind, large.data_url), text("hang after two"))]
+    body = json.dumps(chat_body(messages=messages, stream=True)).encode()
+    tracemalloc.start()
+    try:
+        async with client.stream("POST", CHAT, content=body) as response:
+            lines = response.aiter_lines()
+            assert (await anext(lines)).startswith("data: ")
+            held, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak > 32 * MIB
+    assert held < 2 * MIB
     await eventually(lambda: is_idle(service.live))
 
 

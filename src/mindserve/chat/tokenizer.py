@@ -28,6 +28,8 @@ from mindserve_engine.types import MediaModel, Vocabulary
 
 DEFAULT_TIMEOUT_S: Final = 60.0
 RETRY_AFTER_TIMEOUT_S: Final = 5
+PROCESSOR_TEMPLATE: Final = "chat_template.json"
+"""Where older folders have the template of their processor; newer ones have one ``chat_template.jinja`` for both."""
 _MAX_OPENING_TOKENS: Final = 16
 """Tokens at the end of a prompt that may spell the opening of a chain of thought and the white space behind it."""
 _MAX_LOCATED: Final = 64
@@ -212,7 +214,7 @@ def load_tokenizer(
     tokenizer = _load(model_path, trust_remote_code=trust_remote_code)
     if getattr(tokenizer, "backend_tokenizer", None) is None:
         raise StartupError(f"{model_path}: the tokenizer has no fast form (tokenizer.json)")
-    templates = _templates(tokenizer, chat_template)
+    templates = _templates(model_path, tokenizer, chat_template)
     if "default" not in templates:
         raise StartupError(f"{model_path}: the model has no chat template; give one with chat_template")
     try:
@@ -249,13 +251,27 @@ def _load(model_path: Path, *, trust_remote_code: bool) -> Any:
         raise StartupError(f"{model_path}: cannot load the tokenizer: {hint}{_one_line(error)}") from error
 
 
-def _templates(tokenizer: Any, chat_template: str | None) -> dict[str, str]:
+def _templates(model_path: Path, tokenizer: Any, chat_template: str | None) -> dict[str, str]:
     if chat_template is not None:
         return {"default": _read_template(chat_template)}
+    processors = model_path / PROCESSOR_TEMPLATE
+    if processors.is_file():
+        return {"default": _processor_template(processors)}
     own: Any = tokenizer.chat_template
     if isinstance(own, dict):
         return own
     return {"default": own} if own else {}
+
+
+def _processor_template(path: Path) -> str:
+    """That of a model which takes more than text: beside it the tokenizer may have one for text alone."""
+    try:
+        template = json.loads(path.read_text(encoding="utf-8"))["chat_template"]
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        raise StartupError(f"{path}: not a JSON object with a chat_template: {_one_line(error)}") from error
+    if not isinstance(template, str):
+        raise StartupError(f"{path}: chat_template is no text")
+    return template
 
 
 def _read_template(chat_template: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from mindserve.chat.media.decoding.pool import DecodedMedia
 from mindserve.chat.placeholders import placeholder_places, with_media
 from mindserve.chat.tokenizer import ChatTokenizer, load_tokenizer
-from mindserve.errors import RequestRefused
+from mindserve.errors import RequestRefused, StartupError
 from mindserve_engine.types import MediaKind, MediaModel
 from tests import tiny_media_models as tiny
 from tests.decoding import whole_text
@@ -89,6 +90,21 @@ def test_a_template_that_hears(hears: ChatTokenizer) -> None:
         "Audio 1: <|audio_bos|><|AUDIO|><|audio_eos|>\nAudio 2: <|audio_bos|><|AUDIO|><|audio_eos|>\n<|im_end|>\n"
         "<|im_start|>user\n?<|im_end|>\n<|im_start|>assistant\n"
     )
+
+
+def test_the_template_of_a_processor_comes_before_that_of_the_tokenizer(tmp_path: Path) -> None:
+    tokenizer = tiny.tokenizer()
+    tokenizer.chat_template = "{{ messages[0].content }}"
+    tokenizer.save_pretrained(tmp_path)
+    processors = tmp_path / "chat_template.json"
+    processors.write_text(json.dumps({"chat_template": HEARS}))
+    messages = [{"role": "user", "content": [AUDIO]}]
+    assert load_tokenizer(tmp_path).render_chat(messages, media=MODEL).count(tiny.AUDIO) == 1
+    assert load_tokenizer(tmp_path, chat_template=HEARS + "?").template_source(with_tools=False) == HEARS + "?"
+    for broken in ("", "{", "[]", "{}", '{"chat_template": 1}'):
+        processors.write_text(broken)
+        with pytest.raises(StartupError, match=r"chat_template\.json"):
+            load_tokenizer(tmp_path)
 
 
 def test_what_a_template_does_not_know_is_named(sees: ChatTokenizer, hears: ChatTokenizer) -> None:
