@@ -21,6 +21,7 @@ from mindserve.api.openapi import get_spec_json, get_spec_yaml
 from mindserve.api.pages.handlers import get_docs, get_playground
 from mindserve.api.server import Server
 from mindserve.chat.media.budget import ByteBudget
+from mindserve.chat.media.intake import MediaIntake
 from mindserve.chat.prompt import PromptPool
 from mindserve.chat.tokenizer import ChatTokenizer
 from mindserve.config.settings import ServeSettings
@@ -47,6 +48,7 @@ def create_app(*, engine: Engine, tokenizer: ChatTokenizer, settings: ServeSetti
 
     ``app.state.lifecycle`` is the ``Lifecycle`` for draining.
     """
+    held_bytes = ByteBudget(settings.media.max_in_flight_bytes)
     return app_of(
         Server(
             engine=engine,
@@ -65,7 +67,8 @@ def create_app(*, engine: Engine, tokenizer: ChatTokenizer, settings: ServeSetti
                 engine_figures=lambda: engine_figures(engine.stats()),
                 clock=time.monotonic,
             ),
-            held_bytes=ByteBudget(settings.media.max_in_flight_bytes),
+            held_bytes=held_bytes,
+            media=MediaIntake(settings.media, held_bytes),
         )
     )
 
@@ -79,7 +82,7 @@ def app_of(server: Server) -> Litestar:
         cors_config=_cors(server.settings),
         logging_config=None,
         request_max_body_size=server.settings.max_request_bytes,
-        on_shutdown=[server.prompts.close],
+        on_shutdown=[server.prompts.close, server.media.close],
         state=State({"server": server, "lifecycle": server.lifecycle}),
     )
 

@@ -53,6 +53,7 @@ CARRIED: Final = frozenset(
         Capability.LOGIT_BIAS,
         Capability.LORA,
         Capability.GRAMMAR,
+        Capability.MEDIA,
     }
 )
 """What the server can ask of an engine and tell of its answers; the engine's own word decides about these alone."""

@@ -1,7 +1,7 @@
 """``POST /v1/chat/completions``: the life of a request, in order.
 
 Everything that can be refused is refused before a header is sent: content type, JSON, model, rules, features, template,
-prompt length, room in the queue. From admission on, what goes wrong is told inside the answer.
+prompt length, media, room in the queue. From admission on, what goes wrong is told inside the answer.
 """
 
 from __future__ import annotations
@@ -16,30 +16,23 @@ from litestar.datastructures import State
 from litestar.response.base import ASGIResponse
 from litestar.types import ASGIApp
 
-from mindserve.api._generated.models import ChatCompletionRequest
 from mindserve.api.answers import answer_format, sequence_answers
 from mindserve.api.api_keys import require_api_key
 from mindserve.api.assemble import Answer, AnswerHead
 from mindserve.api.body import read_body
-from mindserve.api.capabilities import check_capabilities, check_model
-from mindserve.api.checks import check_request
 from mindserve.api.connection import watched_client
 from mindserve.api.constraint import admit, constraint_of
 from mindserve.api.deadlines import Deadlines
-from mindserve.api.decode import check_content_encoding, check_content_type, decode_request
+from mindserve.api.decode import check_content_encoding, check_content_type
 from mindserve.api.dialect import Dialect
 from mindserve.api.edge import uuid_of
 from mindserve.api.engine_errors import engine_errors
 from mindserve.api.inflight import InFlight
 from mindserve.api.logprobs import LogprobWriter
-from mindserve.api.lower import (
-    TemplateInput,
-    check_prompt_length,
-    lower_request,
-    template_input,
-)
+from mindserve.api.lower import lower_request
 from mindserve.api.observed import observed
 from mindserve.api.presence import given
+from mindserve.api.question import Prompt, Question, prompt_of, read_question
 from mindserve.api.readiness import require_ready
 from mindserve.api.run import Run
 from mindserve.api.sequences import sequence_wishes
@@ -47,12 +40,6 @@ from mindserve.api.server import Server, dialect_of, server_of
 from mindserve.api.sse import EventStream, with_heartbeat
 from mindserve.chat.media.limits import SizeLimit
 from mindserve.observe.request import RequestObservation
-
-INLINE_BODY_BYTES: Final = 32 * 1024
-"""Longer bodies are decoded by a worker, so that the event loop is not held up."""
-
-SHORT_BODY_BYTES: Final = 1024 * 1024
-"""Longer ones wait for the one worker of what is long."""
 
 _ENCODER: Final = msgspec.json.Encoder()
 
@@ -75,14 +62,17 @@ async def create_chat_completion(request: Request[Any, Any, State]) -> ASGIApp:
         resources.callback(held.release)
         body = await in_flight.run(read_body(request, server.settings.max_request_bytes, held))
         await resources.enter_async_context(watched_client(request.receive, in_flight))
-        is_long = len(body) > SHORT_BODY_BYTES
-        chat, template = await in_flight.run(_decode(body, server, dialect))
+        question = await in_flight.run(read_question(body, server, dialect))
         del body  # media make it large, and the answer may take long
-        prompt = await in_flight.run(_prompt(template, server, is_long=is_long))
+        decoded = server.media.lease()
+        resources.callback(decoded.release)
+        prompt = await in_flight.run(prompt_of(question, server, decoded))
         held.release()
-        run = await _admit(chat, prompt, server, dialect, in_flight, deadlines, observation)
+        run = await _admit(question, prompt, server, dialect, in_flight, deadlines, observation)
         resources.callback(run.generation.abort)
-        if given(chat.stream):
+        del prompt
+        decoded.release()  # the engine has them now
+        if given(question.chat.stream):
             return _stream(run, server, resources.pop_all())
         return ASGIResponse(body=_ENCODER.encode(await run.complete()))
 
@@ -96,35 +86,9 @@ def _deadlines(server: Server, in_flight: InFlight) -> Deadlines:
     )
 
 
-async def _decode(body: bytes, server: Server, dialect: Dialect) -> tuple[ChatCompletionRequest, TemplateInput]:
-    """The checked request, and what its template is given."""
-
-    def decode() -> tuple[ChatCompletionRequest, TemplateInput]:
-        settings = server.settings
-        chat = decode_request(body, dialect.requests, max_json_depth=settings.max_json_depth)
-        check_model(chat, settings)
-        check_request(chat, dialect.rules, settings)
-        check_capabilities(chat, settings, server.engine.info, family=answer_format(chat, server).family)
-        return chat, template_input(chat)
-
-    if len(body) <= INLINE_BODY_BYTES:
-        return decode()
-    return await server.prompts.run(decode, is_long=len(body) > SHORT_BODY_BYTES)
-
-
-async def _prompt(template: TemplateInput, server: Server, *, is_long: bool) -> list[int]:
-    return await server.prompts.render(
-        template.messages,
-        tools=template.tools,
-        template_kwargs=template.template_kwargs,
-        check_length=lambda num_tokens: check_prompt_length(num_tokens, server.settings, server.engine.info),
-        is_long=is_long,
-    )
-
-
 async def _admit(
-    chat: ChatCompletionRequest,
-    prompt_token_ids: list[int],
+    question: Question,
+    prompt: Prompt,
     server: Server,
     dialect: Dialect,
     in_flight: InFlight,
@@ -132,6 +96,7 @@ async def _admit(
     observation: RequestObservation,
 ) -> Run:
     """Hand the request to the engine."""
+    chat = question.chat
     head = AnswerHead(
         id=next(server.completion_ids),
         created=int(in_flight.arrived_at),
@@ -142,7 +107,8 @@ async def _admit(
         chat,
         settings=server.settings,
         info=server.engine.info,
-        prompt_token_ids=prompt_token_ids,
+        prompt_token_ids=prompt.token_ids,
+        media=prompt.media,
         request_id=head.id,
         random_seed=server.random_seed,
     )
@@ -154,8 +120,8 @@ async def _admit(
         ranked=wishes.ranked,
         can_reason=form.has_reasoning,
     )
-    constraint = await in_flight.run(constraint_of(chat, form, server, prompt_token_ids))
-    with engine_errors():
+    constraint = await in_flight.run(constraint_of(chat, form, server, prompt.token_ids))
+    with engine_errors([place.field for place in question.places]):
         generation = await admit(server.engine, lowered, constraint)
     in_flight.stop_with(generation.abort)
     in_flight.raise_if_given_up()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
@@ -18,6 +18,7 @@ from mindserve_engine.interface import (
 _WIRE_FIELDS: Final = {
     "adapter": "model",
     "beam_width": "use_beam_search",
+    "media": "messages",
     "num_logprobs": "top_logprobs",
     "num_sequences": "n",
     "prompt_token_ids": "messages",
@@ -26,8 +27,9 @@ _WIRE_FIELDS: Final = {
 
 
 @contextmanager
-def engine_errors() -> Iterator[None]:
-    """Raise what the engine raises as ``RequestRefused`` or ``EngineFault``."""
+def engine_errors(media_fields: Sequence[str] = ()) -> Iterator[None]:
+    """Raise what the engine raises as ``RequestRefused`` or ``EngineFault``. ``media_fields``: what a client calls the
+    request's media, in their order."""
     try:
         yield
     except QueueFull as error:
@@ -48,7 +50,8 @@ def engine_errors() -> Iterator[None]:
             kind=RefusalKind.CONTEXT_LENGTH,
         ) from error
     except RequestInvalid as error:
-        field = _WIRE_FIELDS.get(error.field, error.field)
+        fields = _WIRE_FIELDS | {f"media[{number}]": field for number, field in enumerate(media_fields)}
+        field = fields.get(error.field, error.field)
         raise RequestRefused(f"{field}: {error.reason}", field=field) from error
     except GenerationFailed as error:
         raise EngineFault(f"the engine could not finish the request: {error}") from error

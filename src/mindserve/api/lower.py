@@ -18,7 +18,7 @@ from mindserve.api.tool_use import may_call_tools
 from mindserve.config.settings import ServeSettings
 from mindserve.errors import RefusalKind, RequestRefused
 from mindserve.observe.logs import fields
-from mindserve_engine.types import SEED_MAX, EngineInfo, GenerationRequest, SamplingParams
+from mindserve_engine.types import SEED_MAX, EngineInfo, GenerationRequest, MediaItem, SamplingParams
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -29,6 +29,7 @@ def lower_request(
     settings: ServeSettings,
     info: EngineInfo,
     prompt_token_ids: list[int],
+    media: tuple[MediaItem, ...] = (),
     request_id: str,
     random_seed: Callable[[], int],
 ) -> GenerationRequest:
@@ -38,6 +39,7 @@ def lower_request(
     return GenerationRequest(
         request_id=request_id,
         prompt_token_ids=prompt_token_ids,
+        media=media,
         max_tokens=_max_tokens(request, settings, info, len(prompt_token_ids)),
         sampling=_sampling(request, info, random_seed),
         stop_token_ids=_stop_token_ids(request, info),
@@ -54,8 +56,9 @@ def _given(value: Any, default: Any) -> Any:
     return default if present is None else present
 
 
-def check_prompt_length(num_tokens: int, settings: ServeSettings, info: EngineInfo) -> None:
-    """Raise ``RequestRefused`` naming the narrowest limit that ``num_tokens`` exceeds."""
+def check_prompt_length(num_tokens: int, settings: ServeSettings, info: EngineInfo, *, media: str = "") -> None:
+    """Raise ``RequestRefused`` naming the narrowest limit that ``num_tokens`` exceeds. ``media``: which of them are
+    those of media, for people."""
     limits: list[tuple[int, str]] = [(MAX_PROMPT_TOKENS, "the limit of the API")]
     if settings.max_input_token_len is not None:
         limits.append((settings.max_input_token_len, "maxInputTokenLen"))
@@ -69,7 +72,7 @@ def check_prompt_length(num_tokens: int, settings: ServeSettings, info: EngineIn
     if num_tokens > limit:
         raise RequestRefused(
             f"this model's maximum context length is {info.max_context} tokens, {limit} of them for the prompt "
-            f"({name}); messages have {num_tokens} tokens",
+            f"({name}); messages have {num_tokens} tokens" + (media and f", of them {media}"),
             field="messages",
             kind=RefusalKind.CONTEXT_LENGTH,
         )

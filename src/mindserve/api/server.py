@@ -18,6 +18,7 @@ from mindserve.api.dialect import DIALECT_HEADER, Dialect, dialect_asked
 from mindserve.api.inflight import LAST_WORDS_S
 from mindserve.api.lifecycle import Lifecycle
 from mindserve.chat.media.budget import ByteBudget
+from mindserve.chat.media.intake import MediaIntake
 from mindserve.chat.prompt import PromptPool
 from mindserve.chat.tokenizer import ChatTokenizer
 from mindserve.config.settings import ServeSettings
@@ -52,6 +53,7 @@ class Server:
     metrics: Metrics
     held_bytes: ByteBudget
     """What all requests hold of large bodies and of media."""
+    media: MediaIntake
     unix_time: Callable[[], float] = time.time
     completion_ids: Iterator[str] = field(default_factory=_completion_ids)
     call_ids: Iterator[str] = field(default_factory=_call_ids)

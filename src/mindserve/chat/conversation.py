@@ -1,8 +1,8 @@
 """The messages of a request as chat templates take them.
 
 Fields that no template reads are left out: a template may react to any key. Roles stay as they are, but for
-``developer``, which becomes ``system`` for a template that does not know it. That parts are text and that arguments are
-JSON objects has been checked before.
+``developer``, which becomes ``system`` for a template that does not know it. Content is one text, or with media a list
+of parts that say their kind and nothing else. That arguments are JSON objects has been checked before.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
+
+from mindserve.chat.media.refs import KINDS
 
 _TEXT_FIELDS: Final = ("name", "tool_call_id", "reasoning_content")
 
@@ -30,7 +32,7 @@ def _to_message(message: Mapping[str, Any], *, knows_developer: bool, arguments_
     role = message["role"]
     if role == "developer" and not knows_developer:
         role = "system"
-    result = {"role": role, "content": _to_text(message.get("content"))}
+    result = {"role": role, "content": _to_content(message.get("content"))}
     result |= {field: message[field] for field in _TEXT_FIELDS if isinstance(message.get(field), str)}
     reasoning = result.get("reasoning_content", message.get("reasoning"))
     if isinstance(reasoning, str):
@@ -43,10 +45,17 @@ def _to_message(message: Mapping[str, Any], *, knows_developer: bool, arguments_
     return result
 
 
-def _to_text(content: str | list[dict[str, Any]] | None) -> str:
+def _to_content(content: str | list[dict[str, Any]] | None) -> str | list[dict[str, Any]]:
     if content is None or isinstance(content, str):
         return content or ""
+    if any(part["type"] in KINDS for part in content):
+        return [_to_part(part) for part in content]
     return "".join(part["text"] for part in content)
+
+
+def _to_part(part: Mapping[str, Any]) -> dict[str, Any]:
+    kind = KINDS.get(part["type"])
+    return {"type": "text", "text": part["text"]} if kind is None else {"type": kind.value}
 
 
 def _to_tool_call(call: Mapping[str, Any], *, arguments_as_text: bool) -> dict[str, Any]:

@@ -17,10 +17,11 @@ from mindserve.errors import RequestRefused
 
 _WORD: Final = f"w{secrets.token_hex(8)}"
 """No text of a request holds it: it is not guessable."""
-_WORDS: Final = re.compile(rf"{_WORD}(?:m\d+|c\d+n\d+|t\d+)e")
-"""The words of a message, of a tool call in a message, and of a tool."""
+_WORDS: Final = re.compile(rf"{_WORD}(?:m\d+|p\d+n\d+|c\d+n\d+|t\d+)e")
+"""The words of a message, of a part of a message, of a tool call in a message, and of a tool."""
 
 IsRendered = Callable[[str], bool]
+Content = str | list[dict[str, Any]]
 
 
 def refuse_dropped(
@@ -78,7 +79,7 @@ def _search_of(rendered: str, deadline: float) -> IsRendered:
 
 
 def _check_message(message: Message, words: Message, is_rendered: IsRendered, path: str) -> None:
-    if not is_rendered(words["content"].strip()):
+    if not all(is_rendered(text.strip()) for text in _texts(words["content"])):
         raise RequestRefused(
             f"{path}.role: the model's chat template leaves out a message of role {message['role']!r} here",
             field=f"{path}.role",
@@ -92,12 +93,26 @@ def _check_message(message: Message, words: Message, is_rendered: IsRendered, pa
 
 
 def _with_words(message: Message, index: int) -> Message:
-    words = {**message, "content": f"{_WORD}m{index}e" if message["content"].strip() else message["content"]}
+    words = {**message, "content": _content_of_words(message["content"], index)}
     if "tool_calls" in message:
         words["tool_calls"] = [
             _with_word(call, f"{_WORD}c{index}n{number}e") for number, call in enumerate(message["tool_calls"])
         ]
     return words
+
+
+def _content_of_words(content: Content, index: int) -> Content:
+    """Media stay: their placeholders are counted elsewhere (``placeholders``)."""
+    if isinstance(content, str):
+        return f"{_WORD}m{index}e" if content.strip() else content
+    return [
+        {**part, "text": f"{_WORD}p{index}n{number}e"} if part.get("text", "").strip() else part
+        for number, part in enumerate(content)
+    ]
+
+
+def _texts(content: Content) -> list[str]:
+    return [content] if isinstance(content, str) else [part["text"] for part in content if "text" in part]
 
 
 def _with_word(holder: dict[str, Any], word: str) -> dict[str, Any]:

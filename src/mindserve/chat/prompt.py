@@ -16,6 +16,7 @@ from typing import Any, Final, TypeVar
 
 from mindserve.chat.tokenizer import DEFAULT_TIMEOUT_S, ChatTokenizer, prompt_timeout
 from mindserve.errors import RefusalKind, RequestRefused
+from mindserve_engine.types import MediaModel
 
 T = TypeVar("T")
 
@@ -73,6 +74,7 @@ class PromptPool:
         *,
         tools: list[dict[str, Any]] | None = None,
         template_kwargs: dict[str, Any] | None = None,
+        media: MediaModel | None = None,
         check_length: Callable[[int], None] | None = None,
         is_long: bool = False,
     ) -> list[int]:
@@ -85,6 +87,7 @@ class PromptPool:
                 messages,
                 tools=tools,
                 template_kwargs=template_kwargs,
+                media=media,
                 check_length=check_length,
                 timeout_s=deadline - time.monotonic(),
             )

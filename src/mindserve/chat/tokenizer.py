@@ -20,13 +20,16 @@ from mindserve.chat.conversation import to_conversation
 from mindserve.chat.detokenize import TokenSource
 from mindserve.chat.dropped import refuse_dropped
 from mindserve.chat.gguf_tokenizer import load_gguf_tokenizer
+from mindserve.chat.placeholders import check_placeholders
 from mindserve.chat.template import ChatTemplate, Message, TemplateFailed, TemplateLimit, TemplateTimeout, Tool
 from mindserve.chat.vocabulary import TokenTable, build_token_table
 from mindserve.errors import RefusalKind, RequestRefused, StartupError
-from mindserve_engine.types import Vocabulary
+from mindserve_engine.types import MediaModel, Vocabulary
 
 DEFAULT_TIMEOUT_S: Final = 60.0
 RETRY_AFTER_TIMEOUT_S: Final = 5
+PROCESSOR_TEMPLATE: Final = "chat_template.json"
+"""Where older folders have the template of their processor; newer ones have one ``chat_template.jinja`` for both."""
 _MAX_OPENING_TOKENS: Final = 16
 """Tokens at the end of a prompt that may spell the opening of a chain of thought and the white space behind it."""
 _MAX_LOCATED: Final = 64
@@ -99,10 +102,13 @@ class ChatTokenizer:
         *,
         tools: list[dict[str, Any]] | None = None,
         template_kwargs: dict[str, Any] | None = None,
+        media: MediaModel | None = None,
         check_length: Callable[[int], None] | None = None,
         timeout_s: float = DEFAULT_TIMEOUT_S,
     ) -> list[int]:
         """The prompt's token ids, generation prompt included. Blocks; use ``PromptPool`` from an event loop.
+
+        With ``media``, what the model takes beside text, the ids have one placeholder for each item, in their order.
 
         Raises ``RequestRefused`` naming what the model's template cannot take, and whatever ``check_length``, given
         the number of tokens, raises. Time runs out between steps only, tokenising is not interrupted.
@@ -126,6 +132,14 @@ class ChatTokenizer:
             refuse_dropped(
                 template, prompt.messages, prompt.tools, prompt.template_kwargs, rendered=text, deadline=deadline
             )
+            if media is not None:
+                check_placeholders(
+                    ids,
+                    prompt.messages,
+                    media,
+                    render=lambda messages: prompt._replace(messages=messages).render(deadline),
+                    encode=self._encoder.encode,
+                )
         return ids
 
 
@@ -200,7 +214,7 @@ def load_tokenizer(
     tokenizer = _load(model_path, trust_remote_code=trust_remote_code)
     if getattr(tokenizer, "backend_tokenizer", None) is None:
         raise StartupError(f"{model_path}: the tokenizer has no fast form (tokenizer.json)")
-    templates = _templates(tokenizer, chat_template)
+    templates = _templates(model_path, tokenizer, chat_template)
     if "default" not in templates:
         raise StartupError(f"{model_path}: the model has no chat template; give one with chat_template")
     try:
@@ -237,13 +251,27 @@ def _load(model_path: Path, *, trust_remote_code: bool) -> Any:
         raise StartupError(f"{model_path}: cannot load the tokenizer: {hint}{_one_line(error)}") from error
 
 
-def _templates(tokenizer: Any, chat_template: str | None) -> dict[str, str]:
+def _templates(model_path: Path, tokenizer: Any, chat_template: str | None) -> dict[str, str]:
     if chat_template is not None:
         return {"default": _read_template(chat_template)}
+    processors = model_path / PROCESSOR_TEMPLATE
+    if processors.is_file():
+        return {"default": _processor_template(processors)}
     own: Any = tokenizer.chat_template
     if isinstance(own, dict):
         return own
     return {"default": own} if own else {}
+
+
+def _processor_template(path: Path) -> str:
+    """That of a model which takes more than text: beside it the tokenizer may have one for text alone."""
+    try:
+        template = json.loads(path.read_text(encoding="utf-8"))["chat_template"]
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        raise StartupError(f"{path}: not a JSON object with a chat_template: {_one_line(error)}") from error
+    if not isinstance(template, str):
+        raise StartupError(f"{path}: chat_template is no text")
+    return template
 
 
 def _read_template(chat_template: str) -> str:

@@ -61,6 +61,8 @@ async def run_server(plan: ServingPlan, console: Console) -> int:
         if await _became_ready(engine, signals, console):
             gc.collect()
             gc.freeze()  # the libraries and the vocabulary stay: collections during requests need not look at them
+            if engine.info.media is not None:
+                await app.state.server.media.start(engine.info.media)
             _report_storage(plan.settings, engine.info)
             print(*ready_lines(plan.planes, plan.settings, engine.info), sep="\n", flush=True)  # noqa: T201 - to a person
             await signals.stop.wait()

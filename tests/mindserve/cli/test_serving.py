@@ -1,6 +1,7 @@
 """The server's process: what it answers while it loads, serves, drains and ends."""
 
 import asyncio
+import errno
 import io
 import json
 import logging
@@ -20,6 +21,7 @@ import msgspec
 import pytest
 from rich.console import Console
 
+from mindserve.chat.media.decoding import pool
 from mindserve.cli.engine_options import EngineChoice
 from mindserve.cli.planes import Plane
 from mindserve.cli.serving import ServingPlan, _report_storage, run_server
@@ -29,7 +31,8 @@ from mindserve.config.settings import ServeSettings
 from mindserve.errors import StartupError
 from mindserve.observe.logs import KeyValueFormatter
 from mindserve_engine.options import EngineOptions
-from mindserve_engine.types import EngineInfo, MediaModel
+from mindserve_engine.types import EngineInfo, MediaKind, MediaModel
+from tests.media_service import first, part, turn
 
 LONG_MS = 3_600_000
 Serve = Callable[..., Any]
@@ -258,6 +261,46 @@ def test_the_printed_command_works_in_a_shell(serve: Serve, script: Script) -> N
     code, errors = served.end()
     assert code == 0
     assert "chat request ended" in errors
+
+
+def children_of(pid: int) -> list[str]:
+    return Path(f"/proc/{pid}/task/{pid}/children").read_text("utf-8").split()
+
+
+def test_what_decodes_media_starts_and_ends_with_the_server(serve: Serve, script: Script) -> None:
+    served = serve("--engine", "scripted", "--model", script({"media": True}), "--port", 0)
+    children = children_of(served.process.pid)
+    assert len(children) == 2
+    file = first(MediaKind.IMAGE)
+    answer = httpx2.post(
+        f"{served.url}/v1/chat/completions",
+        json=chat(messages=[turn(part(file.kind, file.data_url))], model="script"),
+        timeout=30,
+    )
+    assert answer.json()["choices"][0]["message"]["content"] == "Hello"
+    assert children_of(served.process.pid) == children
+    served.process.send_signal(signal.SIGTERM)
+    code, errors = served.end()
+    assert code == 0
+    assert 'event="storage of media"' in errors
+    assert not [pid for pid in children if Path(f"/proc/{pid}").exists()]
+
+
+def test_a_server_of_text_starts_nothing_that_decodes(serve: Serve, script: Script) -> None:
+    served = serve("--engine", "scripted", "--model", script(), "--port", 0)
+    assert children_of(served.process.pid) == []
+
+
+async def test_a_server_that_could_decode_nothing_does_not_start(
+    plan: Callable[..., ServingPlan], script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_process(*_: object) -> None:
+        raise BlockingIOError(errno.EAGAIN, "no more processes")
+
+    monkeypatch.setattr(pool, "WorkerProcess", no_process)
+    async with asyncio.timeout(60):
+        with pytest.raises(StartupError, match="media: no process that decodes media can be started"):
+            await run_server(plan(script({"media": True})), Console(file=io.StringIO()))
 
 
 def test_the_start_tells_what_media_take(caplog: pytest.LogCaptureFixture) -> None:

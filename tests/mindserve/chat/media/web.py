@@ -38,6 +38,8 @@ class Web(httpcore2.AsyncNetworkBackend):
         self.open: set[asyncio.Task[None]] = set()
         self.events: dict[str, asyncio.Event] = defaultdict(asyncio.Event)
         self.sni: list[str | None] = []
+        self.files: dict[str, bytes] = {}
+        """By path."""
         self._inner = httpcore2.AnyIOBackend()
 
     async def resolve(self, host: str, port: int) -> list[str]:
@@ -72,8 +74,8 @@ class Web(httpcore2.AsyncNetworkBackend):
             target = head[0].split(" ")[1]
             pairs = (line.split(": ", 1) for line in head[1:] if line)
             self.requests.append((target, {name.lower(): value for name, value in pairs}))
-            handler = HANDLERS.get(target)
-            await (handler(self, reader, writer) if handler else respond(writer, f"you asked for {target}".encode()))
+            handler, body = HANDLERS.get(target), self.files.get(target, f"you asked for {target}".encode())
+            await (handler(self, reader, writer) if handler else respond(writer, body))
         except (ConnectionError, asyncio.IncompleteReadError):
             pass
         finally:

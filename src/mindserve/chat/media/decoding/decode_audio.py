@@ -37,7 +37,7 @@ def decode_audio(
     with opened(file, container, codec_whitelist=",".join(sorted(CODECS[container]))) as opened_container:
         stream = _audio_stream(opened_container, container, limits)
         if container is Container.FLAC and opened_container.duration is not None:
-            _check_longest(opened_container.duration / av.time_base, model, limits)
+            _is_too_long(opened_container.duration / av.time_base, model, limits)
         parts = list(_resampled(opened_container, stream, model, limits))
     samples = np.concatenate([np.zeros(0, np.float32), *parts])
     if not np.isfinite(samples).all():
@@ -45,7 +45,7 @@ def decode_audio(
     if len(samples) < limits.min_audio_s * model.sample_rate or not num_audio_tokens(len(samples), model):
         duration_ms = 1000 * len(samples) / model.sample_rate
         raise MediaRejected(f"the audio is {duration_ms:.0f} ms long, the least is {1000 * limits.min_audio_s:g} ms")
-    return samples.clip(-1.0, 1.0)[: model.max_samples]
+    return samples.clip(-1.0, 1.0)[: min(model.max_samples, int(limits.max_audio_s * model.sample_rate))]
 
 
 def _audio_stream(container: av.container.InputContainer, kind: Container, limits: DecodeLimits) -> AudioStream:
@@ -73,12 +73,15 @@ def _resampled(
     """The resampler keeps the channels: its own mean of two would be 3 dB too loud."""
     resampler: av.AudioResampler | None = None
     num_samples = 0
+    is_too_long = False
     for frame in container.decode(stream):
         num_samples += frame.samples
-        _check_longest(num_samples / stream.codec_context.sample_rate, model, limits)
+        is_too_long = _is_too_long(num_samples / stream.codec_context.sample_rate, model, limits)
         if resampler is None:
             resampler = av.AudioResampler(format="fltp", layout=frame.layout, rate=model.sample_rate)
         yield from map(_mean, resampler.resample(frame))
+        if is_too_long:
+            break  # what follows would be cut
     if resampler is not None:
         yield from map(_mean, resampler.resample(None))
 
@@ -88,7 +91,9 @@ def _mean(frame: AudioFrame) -> npt.NDArray[np.float32]:
     return mean
 
 
-def _check_longest(duration_s: float, model: MediaModel, limits: DecodeLimits) -> None:
+def _is_too_long(duration_s: float, model: MediaModel, limits: DecodeLimits) -> bool:
+    """Whether it must be cut. Raises ``MediaRejected`` where nothing is cut."""
     longest_s = min(limits.max_audio_s, model.max_samples / model.sample_rate)
-    if duration_s > longest_s:
+    if duration_s > longest_s and not limits.truncate_audio:
         raise MediaRejected(f"the audio is longer than {longest_s:g} s, the limit")
+    return duration_s > longest_s

@@ -35,6 +35,8 @@ class DecodeLimits:
     min_audio_s: float = 0.03
     max_audio_s: float = 30.0
     """Or the model's own limit, if that is less."""
+    truncate_audio: bool = False
+    """Cut longer ones there, instead of refusing them."""
     min_sample_rate: int = 8_000
     max_sample_rate: int = 192_000
     max_channels: int = 8

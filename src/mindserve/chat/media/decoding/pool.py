@@ -102,7 +102,7 @@ class DecodePool:
         for worker in workers:
             self._give_back(worker)
 
-    async def decode(self, kind: MediaKind, source: bytes | int) -> DecodedMedia:
+    async def decode(self, kind: MediaKind, source: bytes | bytearray | int) -> DecodedMedia:
         """Decode one item, given as bytes or as an open descriptor of a regular file (a memory file, a file below the
         media root), which is read from its start, whatever its position, and remains the caller's.
 
@@ -152,7 +152,7 @@ class DecodePool:
             self._places.release()
 
     async def _ask(
-        self, worker: WorkerProcess, kind: MediaKind, source: bytes | int
+        self, worker: WorkerProcess, kind: MediaKind, source: bytes | bytearray | int
     ) -> tuple[tuple[int, ...], float, bytearray]:
         """Shape, seconds per frame and bytes of the array. The process is given back, or replaced."""
         limit_s = self._limits.max_wall_s
@@ -231,7 +231,7 @@ async def _end(worker: WorkerProcess, reason: str) -> None:
 
 
 @contextlib.asynccontextmanager
-async def _as_file(source: bytes | int) -> AsyncIterator[int]:
+async def _as_file(source: bytes | bytearray | int) -> AsyncIterator[int]:
     """A descriptor of a file that holds the bytes."""
     if isinstance(source, int):
         yield source

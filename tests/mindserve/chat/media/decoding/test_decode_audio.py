@@ -104,6 +104,25 @@ def test_the_limit_of_the_operator_holds_when_it_is_less() -> None:
         decoded(wav_file(tone(0.51)), DecodeLimits(max_audio_s=0.5))
 
 
+@pytest.mark.parametrize("kind", ["wav", "flac", "mp3"])
+@pytest.mark.parametrize(("seconds", "limit_s"), [(31.0, 30.0), (30.0, 30.0), (2.0, 0.5)])
+def test_what_is_too_long_is_cut_if_the_operator_wants_it(kind: str, seconds: float, limit_s: float) -> None:
+    whole = tone(seconds)
+    data = wav_file(whole) if kind == "wav" else audio_file(whole, kind)
+    samples = decoded(data, DecodeLimits(max_audio_s=limit_s, truncate_audio=True))
+    assert len(samples) == limit_s * 16_000
+    softer = whole[: len(samples), 0] * (0.95 if kind == "mp3" else 1.0)
+    np.testing.assert_allclose(samples[2000:-2000], softer[2000:-2000], atol=2e-3)
+
+
+def test_no_more_is_decoded_than_is_kept() -> None:
+    """Of what lies behind the end, nothing is looked at: not even whether it is a number."""
+    samples = np.zeros(16_000 * 60, "<f4")
+    samples[-1] = np.nan
+    endless = riff_wav(samples.tobytes(), rate=16_000, channels=1, coding=3, bits=32)
+    assert len(decoded(endless, DecodeLimits(truncate_audio=True))) == 480_000
+
+
 def test_the_least_length() -> None:
     assert len(decoded(wav_file(tone(0.03)))) == 480
     with pytest.raises(MediaRejected, match="the audio is 29 ms long, the least is 30 ms"):
