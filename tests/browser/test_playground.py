@@ -102,7 +102,7 @@ async def test_who_scrolls_up_stays_there(model: Model, browser: Tab) -> None:
         await browser.until("document.getElementById('model').options.length > 0")
         await browser.value(
             "(() => { const pane = document.getElementById('turns');"
-            " new MutationObserver((_, watch) => { if (pane.scrollTop < 300) return; watch.disconnect();"
+            " new MutationObserver((_, watch) => { if (pane.scrollTop <= 100) return; watch.disconnect();"
             " pane.scrollTop = window.stayed = 100; }).observe(pane, {subtree: true, childList: true}); })()"
         )
         await say(browser, "novel")

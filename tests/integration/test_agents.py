@@ -75,7 +75,7 @@ async def test_a_loop(caller: Model, dialect: Dialect, name: str, *, stream: boo
         agent = Agent(model)
         cities = asked_cities(agent)
         result = await run(agent, question, stream=stream)
-    assert cities == wanted
+    assert sorted(cities) == wanted  # the agent carries calls of one turn out side by side
     assert result.output == "It is 21 degrees."
     messages = result.all_messages()
     assert [type(message) for message in messages] == [ModelRequest, ModelResponse] * 2
