@@ -17,7 +17,6 @@ from typing import Final
 
 from mindserve.chat.media.decoding.decode_limits import DecodeLimits
 from mindserve.chat.media.decoding.rejected import MediaRejected, PoolUnavailable
-from mindserve.chat.media.decoding.sizes import num_tokens
 from mindserve.chat.media.decoding.worker_process import WorkerEnded, WorkerProcess
 from mindserve_engine.types import MediaItem, MediaKind, MediaModel
 
@@ -121,7 +120,7 @@ class DecodePool:
         data, digest = await _sealed(kind, shape, seconds_per_frame, array)
         return DecodedMedia(
             kind=kind,
-            num_tokens=num_tokens(kind, shape, self._model),
+            num_tokens=self._model.num_tokens(kind, shape),
             shape=shape,
             data=data,
             digest=digest,

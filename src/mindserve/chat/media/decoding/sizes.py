@@ -49,31 +49,17 @@ def frame_size(num_frames: int, height: int, width: int, model: MediaModel, limi
 
 def num_image_tokens(height: int, width: int, model: MediaModel) -> int:
     """Of an image that has the model's size."""
-    return (height // _token_side(model)) * (width // _token_side(model))
+    return model.num_tokens(MediaKind.IMAGE, (height, width, 3))
 
 
 def num_video_tokens(num_frames: int, height: int, width: int, model: MediaModel) -> int:
     """Of frames that have the model's size; an odd last frame is doubled."""
-    return math.ceil(num_frames / model.frames_per_patch) * num_image_tokens(height, width, model)
+    return model.num_tokens(MediaKind.VIDEO, (num_frames, height, width, 3))
 
 
 def num_audio_tokens(num_samples: int, model: MediaModel) -> int:
-    """Of a recording at the model's rate: two convolutions, each of which halves the frames of features. 0 when it is
-    too short for one."""
-    num_features = math.ceil(num_samples / model.samples_per_frame)
-    num_halves = (num_features - 1) // 2 + 1
-    return max(0, (num_halves - 2) // 2 + 1)
-
-
-def num_tokens(kind: MediaKind, shape: tuple[int, ...], model: MediaModel) -> int:
-    """Of an array of that shape (``MediaItem.shape``)."""
-    match kind:
-        case MediaKind.IMAGE:
-            return num_image_tokens(shape[0], shape[1], model)
-        case MediaKind.VIDEO:
-            return num_video_tokens(shape[0], shape[1], shape[2], model)
-        case MediaKind.AUDIO:
-            return num_audio_tokens(shape[0], model)
+    """Of a recording at the model's rate; 0 when it is too short for one."""
+    return model.num_tokens(MediaKind.AUDIO, (num_samples,))
 
 
 def frames_to_take(num_frames: int, duration_s: float, model: MediaModel, limits: DecodeLimits) -> list[int]:

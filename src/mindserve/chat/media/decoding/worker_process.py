@@ -18,7 +18,6 @@ import mindserve
 import mindserve_engine
 from mindserve.chat.media.decoding.decode_limits import DecodeLimits
 from mindserve.chat.media.decoding.rejected import MediaRejected
-from mindserve.chat.media.decoding.sizes import num_tokens
 from mindserve.chat.media.decoding.wire import (
     KIND_CODES,
     LENGTH_BYTES,
@@ -163,4 +162,4 @@ def _is_possible(kind: MediaKind, reply: Decoded, model: MediaModel, limits: Dec
             return False
     side = model.patch_size * model.merge_size
     is_on_grid = height > 0 and width > 0 and height % side == 0 and width % side == 0
-    return is_on_grid and num_tokens(kind, reply.shape, model) <= limit
+    return is_on_grid and model.num_tokens(kind, reply.shape) <= limit

@@ -31,7 +31,6 @@ from mindserve.chat.media.decoding.sizes import (
     image_size,
     num_audio_tokens,
     num_image_tokens,
-    num_tokens,
     num_video_tokens,
 )
 from mindserve_engine.types import MediaKind
@@ -188,7 +187,7 @@ def test_the_longest_recording_has_750_tokens() -> None:
     ],
 )
 def test_tokens_by_kind(kind: MediaKind, shape: tuple[int, ...], count: int) -> None:
-    assert num_tokens(kind, shape, MODEL) == count
+    assert MODEL.num_tokens(kind, shape) == count
 
 
 def test_the_lifted_method_is_a_whole_one() -> None:
