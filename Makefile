@@ -12,7 +12,7 @@ ARGS ?=
 BASE_URL ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help env dev-env model test-model serve gen check-gen lint format type arch test test-real test-clients conformance bench bench-front clean
+.PHONY: help env dev-env model test-model serve gen check-gen lint format type arch test test-real test-clients conformance bench bench-report bench-front clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -80,6 +80,9 @@ conformance: dev-env model ## Certify our own server in both dialects: with the 
 
 bench: dev-env model ## Measure a server: make bench [BASE_URL=http://host:port]
 	$(BIN)/python tests/bench/bench.py $(if $(BASE_URL),--base-url $(BASE_URL)) $(ARGS)
+
+bench-report: dev-env model ## Measure steps and behaviour, draw the plots of spec/docs/performance.md (10 minutes)
+	$(BIN)/python tests/bench/report.py $(ARGS)
 
 bench-front: dev-env ## Measure what the front end costs beside the engine
 	$(BIN)/python tests/bench/front.py $(ARGS)

@@ -16,6 +16,7 @@ from mindserve_engine.interface import Generation
 from mindserve_engine.native.batch import Sampled, StepBatch
 from mindserve_engine.native.ledger import Ledger
 from mindserve_engine.native.loop import EngineLoop
+from mindserve_engine.native.media.encoding import Encoder
 from mindserve_engine.native.process import NativeEngine
 from mindserve_engine.native.wire import Step, decode_from_core, encode
 from mindserve_engine.options import EngineOptions
@@ -27,10 +28,15 @@ INFO = EngineInfo(model_type="none", vocab_size=9, max_context=8192, max_prompt_
 
 
 class NothingRunner:
-    num_blocks, block_size = NUM_BLOCKS, BLOCK_SIZE
+    def __init__(self) -> None:
+        self.num_blocks, self.block_size = NUM_BLOCKS, BLOCK_SIZE
+        self.encoder: Encoder | None = None
 
     def run(self, batch: StepBatch) -> list[Sampled]:
         return [Sampled(7) for _ in batch.samples]
+
+    def copy_blocks(self, pairs: list[tuple[int, int]]) -> None:
+        pass
 
     def forget(self, sequence_id: int) -> None:
         pass
@@ -58,6 +64,10 @@ def requests(num_sequences: int, num_steps: int) -> list[GenerationRequest]:
     ]
 
 
+def _let_go(request_id: str, index: int | None) -> None:
+    """Nobody leaves."""
+
+
 async def consume(generation: Generation) -> None:
     async for _ in generation:
         pass
@@ -69,7 +79,7 @@ async def parts(num_sequences: int, num_steps: int) -> dict[str, float]:
     consumers = []
     for request in requests(num_sequences, num_steps):
         loop.add(request, time.monotonic())
-        consumers.append(asyncio.ensure_future(consume(ledger.open(request, lambda _: None, BLOCK_SIZE))))
+        consumers.append(asyncio.ensure_future(consume(ledger.open(request, _let_go, BLOCK_SIZE))))
     names = ("schedule, flatten, take", "encode", "decode", "dispatch", "consumers")
     seconds = dict.fromkeys(names, 0.0)
     while loop.has_work:

@@ -10,7 +10,6 @@ import os
 import random
 import statistics
 import time
-from dataclasses import dataclass
 from typing import Final
 
 import msgspec
@@ -18,16 +17,20 @@ import msgspec
 from mindserve.config.packaged import SMOLLM2
 from mindserve_engine.native.batch import Sampled, StepBatch
 from mindserve_engine.native.loop import EngineLoop
+from mindserve_engine.native.media.encoding import Encoder
 from mindserve_engine.native.runner import LoadedModel, NativeRunner, load_runner
 from mindserve_engine.options import EngineOptions
 from mindserve_engine.types import GenerationRequest
 from mindserve_engine.user_cache import cache_folder
 
 BATCHES: Final = (1, 2, 4, 8, 16, 32, 64)
-CONTEXTS: Final = (128, 512, 1024, 2048, 4000)
+CONTEXTS: Final = (128, 512, 1024, 2048, 4096)
+CONTEXT_BATCHES: Final = (1, 8)
+"""At which contexts are compared."""
 SHORT: Final = 160
 """Context at which batches are compared."""
 STEPS: Final = 24
+WARM_STEPS: Final = 2
 _NUMBERS: Final = itertools.count()
 
 
@@ -48,29 +51,23 @@ class PrefillCost(msgspec.Struct, frozen=True):
     tokens_per_s: float
 
 
-@dataclass
 class Timed:
     """A runner that notes how long the model took."""
 
-    inner: NativeRunner
-    seconds: float = 0.0
-
-    @property
-    def num_blocks(self) -> int:
-        return self.inner.num_blocks
-
-    @property
-    def block_size(self) -> int:
-        return self.inner.block_size
+    def __init__(self, inner: NativeRunner) -> None:
+        self.inner = inner
+        self.num_blocks = inner.num_blocks
+        self.block_size = inner.block_size
+        self.encoder: Encoder | None = None
+        self.copy_blocks = inner.copy_blocks
+        self.forget = inner.forget
+        self.seconds = 0.0
 
     def run(self, batch: StepBatch) -> list[Sampled]:
         began = time.perf_counter()
         sampled = self.inner.run(batch)
         self.seconds = time.perf_counter() - began
         return sampled
-
-    def forget(self, sequence_id: int) -> None:
-        self.inner.forget(sequence_id)
 
 
 def options(*, deterministic: bool = False) -> EngineOptions:
@@ -98,6 +95,8 @@ def decode_cost(loaded: LoadedModel, chosen: EngineOptions, *, batch: int, conte
         loop.add(request, time.monotonic())
     while sum(bool(event.token_ids) for event in loop.step()) < batch:  # until all decode
         pass
+    for _ in range(WARM_STEPS):
+        loop.step()
     whole, model = [], []
     for _ in range(STEPS):
         began = time.perf_counter()
@@ -121,7 +120,8 @@ def _request(loaded: LoadedModel, chance: random.Random, tokens: int, *, max_tok
 
 
 def _cache_mb(runner: NativeRunner) -> float:
-    return sum(cache.nbytes for cache in runner._caches) / 1e6
+    num_bytes: int = sum(cache.nbytes for cache in runner._caches)
+    return num_bytes / 1e6
 
 
 def prefill_cost(loaded: LoadedModel, chosen: EngineOptions, tokens: int) -> PrefillCost:
