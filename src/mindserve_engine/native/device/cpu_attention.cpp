@@ -19,6 +19,7 @@ namespace {
 
 constexpr int64_t kChunk = 256;    // tokens that are put together by one softmax
 constexpr int64_t kTileRows = 32;  // query heads that go through the same keys together
+constexpr int64_t kFewRows = 16;   // fewer wait for memory, more for arithmetic
 constexpr int64_t kSplitBelow = 8; // pieces of work per thread: with fewer, the chunks of one row are shared out
 
 struct Cache {
@@ -83,14 +84,17 @@ class Worker {
           queries_(rows_at_most_ * cache.dim), scores_(rows_at_most_ * kChunk),
           chunk_(State::size(rows_at_most_, cache.dim)) {}
 
-    // The softmax over the tile's chunks.
-    void run(const Tile& tile, State state) {
+    // The softmax over the tile's chunks. `following`, which may be null, is what this thread works on next.
+    void run(const Tile& tile, const Tile* following, State state) {
         const int64_t rows = rows_of(tile), dim = cache_.dim;
         read_queries(tile);
         std::fill(state.sums, state.sums + rows, 0.0f);
         for (int64_t number = tile.begin_chunk; number < tile.end_chunk; ++number) {
             State chunk(chunk_.data(), rows);
-            attend(tile, number * kChunk, chunk);
+            const Region next = number + 1 < tile.end_chunk ? first_keys(tile, number + 1)
+                                : following != nullptr      ? first_keys(*following, following->begin_chunk)
+                                                            : Region{};
+            attend(tile, number * kChunk, next, chunk);
             for (int64_t row = 0; row < rows; ++row) join(state, chunk, row, dim);
         }
     }
@@ -143,20 +147,48 @@ class Worker {
         }
     }
 
-    void attend(const Tile& tile, int64_t begin, const State& chunk) {
+    // Where the keys (values) of a run lie.
+    Region memory(int64_t place, int64_t within, int64_t count, bool keys) const {
+        const int64_t number = sizeof(K), size = cache_.block_size, dim = cache_.dim;
+        if (keys) return {reinterpret_cast<const char*>(stored_ + place + within), count * number, size * number, dim};
+        const K* values = stored_ + cache_.values() + place + within * dim;
+        return {reinterpret_cast<const char*>(values), count * dim * number, 0, 1};
+    }
+
+    Region first_keys(const Tile& tile, int64_t chunk) {
+        Region found;
+        const int64_t end = std::min((chunk + 1) * kChunk, sequences_.lengths[tile.sequence]);
+        each_run(tile, chunk * kChunk, end, [&](int64_t token, int64_t count, int64_t place, int64_t within) {
+            if (token == chunk * kChunk) found = memory(place, within, count, true);
+        });
+        return found;
+    }
+
+    // `next` is what will be read after this chunk.
+    void attend(const Tile& tile, int64_t begin, const Region& next, const State& chunk) {
         const int64_t rows = rows_of(tile), dim = cache_.dim, size = cache_.block_size;
         const int64_t end = std::min(begin + kChunk, position(tile, rows - 1) + 1);
+        coming_.clear();
+        for (const bool keys : {true, false})
+            each_run(tile, begin, end, [&](int64_t, int64_t count, int64_t place, int64_t within) {
+                coming_.add(memory(place, within, count, keys));
+            });
+        coming_.add(next);
+        const auto product = rows <= kFewRows ? multiply<K, true> : multiply<K, false>;
+        size_t number = 0;
         std::fill(scores_.begin(), scores_.begin() + rows * kChunk, 0.0f);
         each_run(tile, begin, end, [&](int64_t token, int64_t count, int64_t place, int64_t within) {
+            coming_.reached(number++);
             // sixteen tokens at a time: those past the end are in the block, and are not looked at
-            multiply(queries_.data(), dim, stored_ + place + within, size, dim, scores_.data() + token - begin, kChunk,
-                     rows, (count + 15) / 16 * 16);
+            product(queries_.data(), dim, stored_ + place + within, size, dim, scores_.data() + token - begin, kChunk,
+                     rows, (count + 15) / 16 * 16, &coming_);
         });
         for (int64_t row = 0; row < rows; ++row) weigh(begin, end - begin, position(tile, row), row, chunk);
         std::fill(chunk.mixed, chunk.mixed + rows * dim, 0.0f);
         each_run(tile, begin, end, [&](int64_t token, int64_t count, int64_t place, int64_t within) {
-            multiply(scores_.data() + token - begin, kChunk, stored_ + cache_.values() + place + within * dim, dim, count,
-                     chunk.mixed, dim, rows, dim);
+            coming_.reached(number++);
+            product(scores_.data() + token - begin, kChunk, stored_ + cache_.values() + place + within * dim, dim, count,
+                     chunk.mixed, dim, rows, dim, &coming_);
         });
     }
 
@@ -196,6 +228,7 @@ class Worker {
     T* out_;
     const int64_t rows_at_most_;
     std::vector<float> queries_, scores_, chunk_;
+    Coming coming_;  // what a chunk reads, in order
 };
 
 // ---- all tiles of a batch -------------------------------------------------------------------------------------------
@@ -233,17 +266,25 @@ void attention(const Cache& cache, const Sequences& sequences, const Scores& sco
     const int64_t num_tiles = static_cast<int64_t>(tiles.size());
     const int64_t size = State::size(std::max(kTileRows, scores.groups), cache.dim);
     std::vector<float> states(shares ? num_tiles * size : 0);
+    int64_t taken = 0;  // tiles: each thread takes one ahead, and asks for its memory while it is at another
 #pragma omp parallel
     {
         Worker<T, K> worker(cache, sequences, scores, query, query_stride, stored, out);
         std::vector<float> own(size);
-#pragma omp for schedule(dynamic)
-        for (int64_t t = 0; t < num_tiles; ++t) {
+        const auto take = [&] {
+            int64_t number;
+#pragma omp atomic capture
+            number = taken++;
+            return number;
+        };
+        for (int64_t t = take(), next; t < num_tiles; t = next) {
+            next = take();
             State state(shares ? states.data() + t * size : own.data(), worker.rows_of(tiles[t]));
-            worker.run(tiles[t], state);
+            worker.run(tiles[t], next < num_tiles ? &tiles[next] : nullptr, state);
             if (!shares) worker.finish(tiles[t], state);
         }
         if (shares) {
+#pragma omp barrier
 #pragma omp for schedule(static)
             for (int64_t t = 0; t < num_tiles; ++t) {
                 const Tile& tile = tiles[t];

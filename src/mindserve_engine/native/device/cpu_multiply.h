@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <type_traits>
+#include <vector>
 
 #if defined(__AVX2__)
 #include <immintrin.h>
@@ -70,44 +71,92 @@ struct Sixteen<BFloat16> {
 };
 #endif
 
-// sums [rows, 16] += left [rows, count] * right [count, 16], in the order of `count`
-template <int kRows, class K>
-inline void sixteen(const float* left, int64_t left_stride, const K* right, int64_t right_stride, int64_t count,
-                    float* sums, int64_t sums_stride) {
-    Eight one[kRows], other[kRows];
-    for (int r = 0; r < kRows; ++r) Sixteen<K>::gather(sums + r * sums_stride, one[r], other[r]);
+// Memory that is read later: few rows wait for memory, so that it is asked for early, line by line.
+struct Region {
+    const char* from = nullptr;
+    int64_t width = 0, stride = 0, rows = 0;  // bytes
+};
+class Coming {
+  public:
+    void clear() { regions_.clear(), now_ = at_ = 0; }
+    void add(const Region& region) { regions_.push_back(region); }
+    void reached(size_t number) {  // that region is read now
+        if (now_ <= number) now_ = number + 1, at_ = 0;
+    }
+    void ask() {
+        if (now_ >= regions_.size()) return;
+        Region& region = regions_[now_];
+        __builtin_prefetch(region.from + at_, 0, 2);
+        at_ += 64;
+        if (at_ < region.width) return;
+        region.from += region.stride, at_ = 0;
+        if (--region.rows <= 0) ++now_;
+    }
+
+  private:
+    std::vector<Region> regions_;
+    size_t now_ = 0;
+    int64_t at_ = 0;
+};
+
+// sums [rows, 16 * kWide] += left [rows, count] * right [count, 16 * kWide], in the order of `count`
+template <int kRows, int kWide, bool kAsks, class K>
+inline void strip(const float* left, int64_t left_stride, const K* right, int64_t right_stride, int64_t count,
+                  float* sums, int64_t sums_stride, Coming* coming) {
+    Eight one[kRows][kWide], other[kRows][kWide];
+    for (int r = 0; r < kRows; ++r)
+        for (int w = 0; w < kWide; ++w) Sixteen<K>::gather(sums + r * sums_stride + 16 * w, one[r][w], other[r][w]);
     for (int64_t i = 0; i < count; ++i) {
-        Eight first, second;
-        Sixteen<K>::split(right + i * right_stride, first, second);
+        const K* from = right + i * right_stride;
+        if constexpr (kAsks) coming->ask();
+#pragma GCC unroll 4
+        for (int w = 0; w < kWide; ++w) {
+            Eight first, second;
+            Sixteen<K>::split(from + 16 * w, first, second);
 #pragma GCC unroll 6
-        for (int r = 0; r < kRows; ++r) {
-            one[r] += left[r * left_stride + i] * first;
-            other[r] += left[r * left_stride + i] * second;
+            for (int r = 0; r < kRows; ++r) {
+                one[r][w] += left[r * left_stride + i] * first;
+                other[r][w] += left[r * left_stride + i] * second;
+            }
         }
     }
-    for (int r = 0; r < kRows; ++r) Sixteen<K>::scatter(sums + r * sums_stride, one[r], other[r]);
+    for (int r = 0; r < kRows; ++r)
+        for (int w = 0; w < kWide; ++w) Sixteen<K>::scatter(sums + r * sums_stride + 16 * w, one[r][w], other[r][w]);
 }
 
-// The same for any number of rows and columns.
-template <class K>
+// The same for any number of rows and columns. Few rows go through whole lines of memory.
+// With `kAsks`, memory of `coming` is asked for on the way.
+template <class K, bool kAsks = false>
 void multiply(const float* left, int64_t left_stride, const K* right, int64_t right_stride, int64_t count, float* sums,
-              int64_t sums_stride, int64_t rows, int64_t columns) {
+              int64_t sums_stride, int64_t rows, int64_t columns, Coming* coming = nullptr) {
     int64_t column = 0;
+    const auto strips = [&](auto rows_and_width, int64_t r) {
+        constexpr int kRows = decltype(rows_and_width)::value / 8, kWide = decltype(rows_and_width)::value % 8;
+        strip<kRows, kWide, kAsks>(left + r * left_stride, left_stride, right + column, right_stride, count,
+                            sums + r * sums_stride + column, sums_stride, coming);
+    };
+    const auto all = [&](auto rows_and_width) {  // as long as the strips are that wide
+        for (constexpr int kColumns = 16 * (decltype(rows_and_width)::value % 8); column + kColumns <= columns;
+             column += kColumns)
+            strips(rows_and_width, 0);
+    };
+    switch (rows) {
+        case 1: all(std::integral_constant<int, 8 * 1 + 4>()); break;
+        case 2: all(std::integral_constant<int, 8 * 2 + 2>()); break;
+        case 3: all(std::integral_constant<int, 8 * 3 + 2>()); break;
+        default: break;
+    }
     for (; column + 16 <= columns; column += 16) {
         int64_t r = 0;
-        const K* from = right + column;
-        const auto some = [&](auto how_many) {
-            constexpr int kRows = decltype(how_many)::value;
-            sixteen<kRows>(left + r * left_stride, left_stride, from, right_stride, count,
-                           sums + r * sums_stride + column, sums_stride);
-            r += kRows;
-        };
-        while (r + 6 <= rows) some(std::integral_constant<int, 6>());  // sums, inputs and one factor: fifteen registers
-        if (rows - r == 5) some(std::integral_constant<int, 5>());
-        else if (rows - r == 4) some(std::integral_constant<int, 4>());
-        else if (rows - r == 3) some(std::integral_constant<int, 3>());
-        else if (rows - r == 2) some(std::integral_constant<int, 2>());
-        else if (rows - r == 1) some(std::integral_constant<int, 1>());
+        for (; r + 6 <= rows; r += 6) strips(std::integral_constant<int, 8 * 6 + 1>(), r);
+        switch (rows - r) {  // sums, inputs and one factor of six rows: fifteen registers
+            case 5: strips(std::integral_constant<int, 8 * 5 + 1>(), r); break;
+            case 4: strips(std::integral_constant<int, 8 * 4 + 1>(), r); break;
+            case 3: strips(std::integral_constant<int, 8 * 3 + 1>(), r); break;
+            case 2: strips(std::integral_constant<int, 8 * 2 + 1>(), r); break;
+            case 1: strips(std::integral_constant<int, 8 * 1 + 1>(), r); break;
+            default: break;
+        }
     }
     for (; column < columns; ++column)
         for (int64_t r = 0; r < rows; ++r) {
