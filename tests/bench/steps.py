@@ -25,7 +25,7 @@ from mindserve_engine.user_cache import cache_folder
 
 BATCHES: Final = (1, 2, 4, 8, 16, 32, 64)
 CONTEXTS: Final = (128, 512, 1024, 2048, 4096)
-CONTEXT_BATCHES: Final = (1, 8)
+CONTEXT_BATCHES: Final = (1, 4)
 """At which contexts are compared."""
 SHORT: Final = 160
 """Context at which batches are compared."""
