@@ -8,6 +8,8 @@
 // in order. So a token's result depends on its own context alone: not on what shares the batch, nor on whether it came
 // with a prompt, after a prefix found in the cache, or as a single token.
 
+#include <omp.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -266,7 +268,9 @@ void attention(const Cache& cache, const Sequences& sequences, const Scores& sco
     const int64_t num_tiles = static_cast<int64_t>(tiles.size());
     const int64_t size = State::size(std::max(kTileRows, scores.groups), cache.dim);
     std::vector<float> states(shares ? num_tiles * size : 0);
-    int64_t taken = 0;  // tiles: each thread takes one ahead, and asks for its memory while it is at another
+    // Each thread takes one tile ahead, and asks for its memory while it is at another. The first are dealt out, one a
+    // thread: whoever came first would take two, and where there are few tiles leave the others without.
+    int64_t taken = 0;
 #pragma omp parallel
     {
         Worker<T, K> worker(cache, sequences, scores, query, query_stride, stored, out);
@@ -275,9 +279,9 @@ void attention(const Cache& cache, const Sequences& sequences, const Scores& sco
             int64_t number;
 #pragma omp atomic capture
             number = taken++;
-            return number;
+            return omp_get_num_threads() + number;
         };
-        for (int64_t t = take(), next; t < num_tiles; t = next) {
+        for (int64_t t = omp_get_thread_num(), next; t < num_tiles; t = next) {
             next = take();
             State state(shares ? states.data() + t * size : own.data(), worker.rows_of(tiles[t]));
             worker.run(tiles[t], next < num_tiles ? &tiles[next] : nullptr, state);
