@@ -74,7 +74,9 @@ class CompiledCpuDevice(CpuDevice):
         return PanelLinear(self._product, weight, bias)
 
     def layer(self, parts: LayerParts) -> Layer:
-        return CompiledLayer(self._layer, parts) if fits(parts) else super().layer(parts)
+        if not fits(parts):
+            return super().layer(parts)
+        return CompiledLayer(self._layer, parts, num_threads=self._num_threads)
 
     def norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
         x = _rows(x)

@@ -79,9 +79,10 @@ def fits(parts: LayerParts) -> bool:
 class CompiledLayer:
     """Implements ``Layer`` for parts that ``fits`` takes. Changes ``fed`` and ``residual`` in place."""
 
-    def __init__(self, function: Callable[..., None], parts: LayerParts) -> None:
+    def __init__(self, function: Callable[..., None], parts: LayerParts, *, num_threads: int) -> None:
+        """``num_threads``: that will run steps; while a model is loaded, torch has fewer."""
         self._function = function
-        self._threads = torch.get_num_threads()
+        self._threads = num_threads
         self._parts = parts  # it owns what the addresses point at
         self._layer = _Layer(
             input_norm=parts.input_norm.data_ptr(),

@@ -100,6 +100,18 @@ def test_equals_its_operators(
         assert actual.isfinite().all()
 
 
+def test_steps_are_told_of_all_threads_though_models_are_loaded_with_fewer(device: CompiledCpuDevice) -> None:
+    num_threads = torch.get_num_threads()
+    with device.loading():
+        layer = device.layer(parts_of(device, qk_norm=False, biased=False))
+    assert isinstance(layer, CompiledLayer)
+    cache = torch.zeros(2, 4, KV_HEADS, BLOCK, DIM)
+    factors = (torch.zeros(21, 1, DIM), torch.zeros(21, 1, DIM))
+    batch = device.upload(a_batch())
+    layer(None, torch.zeros(21, HIDDEN), factors, batch, cache)
+    assert batch.plan.step.threads == num_threads
+
+
 def test_what_it_cannot_do_is_left_to_the_operators(device: CompiledCpuDevice) -> None:
     windowed = parts_of(device, qk_norm=False, biased=False, window=5)
     plain = parts_of(device, qk_norm=False, biased=False, plain=True)
