@@ -82,10 +82,7 @@ def _num_candidates(top_k: int, top_p: float, vocab_size: int) -> int:
 
 
 def _draw_from_all(rows: DrawRows) -> list[int]:
-    weights = rows.weights(rows.logits)
-    padded = functional.pad(weights, (0, -weights.shape[1] % _SEGMENT))
-    segments = padded.view(len(weights), -1, _SEGMENT)
-    running = segments.sum(dim=-1, dtype=torch.float64).cumsum(dim=-1)
+    segments, running = _running_sums(rows.weights(rows.logits))
     target = running[:, -1] * torch.tensor(rows.uniform, dtype=torch.float64, device=running.device)
     segment = _first_above(running, target, running[:, -1])
     before = functional.pad(running, (1, 0)).gather(1, segment[:, None])[:, 0]
@@ -93,6 +90,15 @@ def _draw_from_all(rows: DrawRows) -> list[int]:
     inner = chosen.to(torch.float64).cumsum(dim=-1)
     token = segment * _SEGMENT + _first_above(inner, target - before, inner[:, -1])
     return [int(t) for t in token.tolist()]
+
+
+def _running_sums(weights: Tensor) -> tuple[Tensor, Tensor]:
+    """[R, V] -> the segments [R, n, 256], zeros at the end, and the float64 sums up to the end of each [R, n].
+
+    Of a single long row torch would share one sum out among its threads, in another order than that of several rows."""
+    padded = functional.pad(weights, (0, -weights.shape[1] % _SEGMENT))
+    segments = padded.view(len(weights), -1, _SEGMENT)
+    return segments, segments.sum(dim=-1, dtype=torch.float64).cumsum(dim=-1)
 
 
 def _draw_from_top(rows: DrawRows, width: int) -> list[int]:
@@ -105,8 +111,8 @@ def _draw_from_top(rows: DrawRows, width: int) -> list[int]:
     last = num_allowed.clamp_max(width) - 1
     total = running.gather(1, last[:, None])[:, 0]
     if width < vocab_size and vocab_size in num_allowed:
-        everything = rows.weights(rows.logits).sum(dim=-1, dtype=torch.float64)
-        total = torch.where(num_allowed == vocab_size, everything, total)
+        _, everything = _running_sums(rows.weights(rows.logits))
+        total = torch.where(num_allowed == vocab_size, everything[:, -1], total)
     enough = total * torch.tensor(rows.top_p, dtype=torch.float64, device=device)
     # A token stays while those before it have not reached top_p: the most probable one always does.
     kept = (functional.pad(running[:, :-1], (1, 0)) < enough[:, None]).sum(dim=-1)

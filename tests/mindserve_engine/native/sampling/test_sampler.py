@@ -15,6 +15,7 @@ from scipy import stats
 from torch import Tensor
 from transformers import LogitsProcessorList, TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
+from mindserve_engine.native.sampling.random_stream import uniform
 from mindserve_engine.native.sampling.sampler import Sampler
 from mindserve_engine.types import SEED_MAX
 from tests.mindserve_engine.native.sampling.rows import row
@@ -197,6 +198,19 @@ def test_a_row_draws_the_same_alone_and_beside_others(settings_of_rows: list[dic
     together = Sampler().sample(logits.clone(), rows)
     alone = [Sampler().sample(logits[[number]].clone(), [rows[number]])[0] for number in range(len(rows))]
     assert together == alone
+
+
+def test_what_top_p_leaves_of_a_large_vocabulary_is_the_same_alone_and_beside_others() -> None:
+    """Limits that some token just reaches: one rounding more or less in the sum of all, and another is the last."""
+    latest = max(range(20_000), key=lambda position: uniform(seed=1, index=0, position=position))
+    for seed in range(2):
+        logits = logits_row(seed, vocab=1 << 16, spread=6.0)
+        weights = (logits - logits.max()).exp().sort(descending=True).values.double()
+        reached = (weights.cumsum(dim=-1) / weights.sum()).numpy()[:12, None]
+        limits = reached + np.spacing(reached) * np.arange(-2, 3)
+        rows = [row(position=latest, seed=1, top_p=float(limit)) for limit in limits.flat]
+        together = Sampler().sample(logits.repeat(len(rows), 1), rows)
+        assert [Sampler().sample(logits[None].clone(), [one])[0] for one in rows] == together
 
 
 @pytest.mark.parametrize("wish", ["num_logprobs", "num_candidates"])
