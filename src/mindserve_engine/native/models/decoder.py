@@ -1,5 +1,5 @@
-"""The lean decoder: Llama, Mistral, Qwen2 (that of Qwen2-VL too) and Qwen3 families, written for flattened batches over
-a paged cache."""
+"""The lean decoder: Llama, Mistral, Qwen2 (that of Qwen2-VL too), Qwen3 and ChatGLM families, written for flattened
+batches over a paged cache."""
 
 from __future__ import annotations
 
@@ -22,13 +22,14 @@ from mindserve_engine.native.device.base import (
 )
 from mindserve_engine.native.lora.linear import AdapterBank
 from mindserve_engine.native.models.base import CacheShape
+from mindserve_engine.native.models.chatglm import MODEL_TYPE
 from mindserve_engine.native.models.head import RefinedHead
 from mindserve_engine.native.models.rope import RotaryTable
 from mindserve_engine.native.multimodal.encoder import TowerEncoder
 from mindserve_engine.native.weights.quantised import LinearWeight, concatenate, rows_of
 from mindserve_engine.native.weights.source import WeightSource
 
-_FAMILIES: Final = frozenset({"llama", "mistral", "qwen2", "qwen2_vl_text", "qwen2_5_vl_text", "qwen3"})
+_FAMILIES: Final = frozenset({"llama", "mistral", "qwen2", "qwen2_vl_text", "qwen2_5_vl_text", "qwen3", MODEL_TYPE})
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,7 @@ def is_lean(config: PretrainedConfig) -> bool:
         config.model_type in _FAMILIES
         and config.hidden_act == "silu"
         and not windowed
-        and _rotates_whole_heads(config)
+        and (_rotates_whole_heads(config) or config.model_type == MODEL_TYPE)
         and not getattr(config, "quantization_config", None)
     )
 

@@ -13,8 +13,10 @@ from mindserve_engine.native.first_line import first_line
 from mindserve_engine.native.lora.adapter import read_adapter
 from mindserve_engine.native.lora.linear import AdapterBank
 from mindserve_engine.native.models.base import Model
+from mindserve_engine.native.models.chatglm import MODEL_TYPE
 from mindserve_engine.native.models.decoder import Decoder, is_lean
 from mindserve_engine.native.models.facts import ModelFacts
+from mindserve_engine.native.weights.chatglm_source import ChatGlmSource, split_pairs
 from mindserve_engine.native.weights.gguf_source import GgufSource, keeps_four_bits
 from mindserve_engine.native.weights.renamed_source import RenamedSource, plain_name
 from mindserve_engine.native.weights.safetensors_source import SafetensorsSource
@@ -48,6 +50,8 @@ def load_model(
     read = [read_adapter(name, path) for name, path in options.adapters.items()]
     if facts.media is not None:
         read = [replace(one, pairs={plain_name(layer): pair for layer, pair in one.pairs.items()}) for one in read]
+    if facts.model_type == MODEL_TYPE:
+        read = [replace(one, pairs=split_pairs(one.pairs, facts.config)) for one in read]
     adapters = AdapterBank(read, dtype=dtype, device=device)
     model = _build(
         facts,
@@ -106,6 +110,8 @@ def _build(
 def _open_source(facts: ModelFacts, dtype_name: str, held: torch.dtype) -> WeightSource:
     if facts.gguf is None:
         source = SafetensorsSource(facts.path, held)
+        if facts.model_type == MODEL_TYPE:
+            return ChatGlmSource(source, facts.config)
         return source if facts.media is None else RenamedSource(source)
     heads = facts.config.num_attention_heads
     return GgufSource(
