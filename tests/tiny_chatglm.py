@@ -60,6 +60,8 @@ CONFIG: Final[dict[str, Any]] = {
     "torch_dtype": "float16",
     "use_cache": True,
 }
+_WORDS: Final = """people aesop sop eop the weather in Beijing is sunny tool_call city name get_current_weather user
+system assistant observation 北京 今天 天气 怎么样 你好 def return python json {} [] () = ' " , . : ? ! 0 1 2 3 < | >"""
 TOKENIZER_CONFIG: Final = {
     "tokenizer_class": "ChatGLMTokenizer",
     "auto_map": {"AutoTokenizer": ["tokenization_chatglm.ChatGLMTokenizer", None]},
@@ -87,7 +89,9 @@ def build(folder: Path, *, seed: int = 3, num_shards: int = 1, **changes: Any) -
         save_file(weights, folder / "model.safetensors")
         return folder
     names = sorted(weights)
-    files = {name: f"model-{1 + place % num_shards:05}-of-{num_shards:05}.safetensors" for place, name in enumerate(names)}
+    files = {
+        name: f"model-{1 + place % num_shards:05}-of-{num_shards:05}.safetensors" for place, name in enumerate(names)
+    }
     for file in set(files.values()):
         save_file({name: weights[name] for name in names if files[name] == file}, folder / file)
     (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": files}))
@@ -117,10 +121,7 @@ def write_vocabulary(path: Path, **changes: Any) -> SentencePieceProcessor:
 
 def _sentences() -> list[str]:
     """The words "sop" and "eop" stand among them, as in the published vocabulary."""
-    words = (
-        "people aesop sop eop the weather in Beijing is sunny tool_call city name get_current_weather user system "
-        "assistant observation 北京 今天 天气 怎么样 你好 def return python json {} [] () = ' \" , . : ? ! 0 1 2 3 < | >"
-    ).split()
+    words = _WORDS.split()
     pick = random.Random(5)
     return [" ".join(pick.choices(words, k=12)) for _ in range(400)]
 
@@ -192,7 +193,9 @@ class Reference:
         return x * scale * self._weight(f"{name}.weight")
 
     def _attention(self, prefix: str, x: Tensor) -> Tensor:
-        heads, groups, dim = (self.config[key] for key in ("num_attention_heads", "multi_query_group_num", "kv_channels"))
+        heads, groups, dim = (
+            self.config[key] for key in ("num_attention_heads", "multi_query_group_num", "kv_channels")
+        )
         mixed = x @ self._weight(prefix + "self_attention.query_key_value.weight").T
         if self.config["add_qkv_bias"]:
             mixed = mixed + self._weight(prefix + "self_attention.query_key_value.bias")

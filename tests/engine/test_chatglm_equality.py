@@ -77,7 +77,9 @@ def test_adapter_of_fused_layers(tmp_path: Path) -> None:
     for name in ("self_attention.query_key_value", "self_attention.dense", "mlp.dense_h_to_4h", "mlp.dense_4h_to_h"):
         key = f"transformer.encoder.layers.1.{name}"
         weight = reference.weights[f"{key}.weight"]
-        down, up = (torch.randn(*shape, generator=generator) * 0.3 for shape in ((2, weight.shape[1]), (len(weight), 2)))
+        down, up = (
+            torch.randn(*shape, generator=generator) * 0.3 for shape in ((2, weight.shape[1]), (len(weight), 2))
+        )
         factors |= {f"base_model.model.{key}.lora_A.weight": down, f"base_model.model.{key}.lora_B.weight": up}
         reference.weights[f"{key}.weight"] = weight + 2.0 * up @ down
     adapter = tmp_path / "adapter"
