@@ -24,7 +24,6 @@ CLIENTS = ROOT / "tests" / "clients" / "python"
 USED_UNSEEN = {
     "accelerate": "transformers loads models of other families with it",
     "protobuf": "transformers reads sentencepiece tokenizers with it",
-    "sentencepiece": "transformers reads tokenizers without a tokenizer.json with it",
     "import-linter": "a command",
     "mypy": "a command",
     "ruff": "a command",
