@@ -182,7 +182,7 @@ def load_generic(
         raise refuse(recording.refusal)
     if sum(window is not None for window in recording.windows.values()) < _num_sliding_layers(facts):
         raise refuse("its sliding windows are not told to attention")
-    error = _difference(_paged_logits(model, device, token_ids, options.block_size), reference[_CHECK_CHUNK - 1 :])
+    error = _difference(_paged_logits(model, device, token_ids), reference[_CHECK_CHUNK - 1 :])
     if not error < _TOLERANCE[dtype]:
         raise refuse(f"over the paged cache its results are off by {error:.1%}")
     progress(1.0)
@@ -220,14 +220,14 @@ def _load_module(facts: ModelFacts, options: EngineOptions, dtype: torch.dtype) 
     return module.eval().requires_grad_(requires_grad=False)
 
 
-def _paged_logits(model: TransformersModel, device: Device, token_ids: Tensor, block_size: int) -> Tensor:
+def _paged_logits(model: TransformersModel, device: Device, token_ids: Tensor) -> Tensor:
     """The rows from the end of the first chunk on: a chunk, then token by token."""
     caches: list[LayerCache] = []
     for shape in model.cache_shapes:
         caches += device.kv_cache(
             num_layers=1,
             num_blocks=1,
-            block_size=block_size,
+            block_size=device.block_size,
             kv_heads=shape.kv_heads,
             head_dim=shape.head_dim,
             dtype=model.cache_dtype,

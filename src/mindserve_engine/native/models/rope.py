@@ -22,12 +22,14 @@ class RotaryTable:
         head_dim: int,
         max_positions: int,
         dtype: torch.dtype,
+        device: torch.device,
         divisors: Tensor | None = None,
     ) -> None:
         frequencies, self._scaling = _frequencies(config, head_dim)
         self._frequencies = frequencies if divisors is None else frequencies / divisors
         self._dtype = dtype
-        self._cos, self._sin = self._turn(torch.arange(max_positions, dtype=torch.float32)[:, None])
+        cos, sin = self._turn(torch.arange(max_positions, dtype=torch.float32)[:, None])
+        self._cos, self._sin = cos.to(device), sin.to(device)
         self._coordinate = _coordinates(config, head_dim)
 
     def at(self, positions: Tensor) -> tuple[Tensor, Tensor]:
