@@ -95,7 +95,9 @@ def _check_tensors(given: dict[str, Any], key: Tensor, value: Tensor, *integers:
     assert given["block_table"].stride(-1) == 1
 
 
-def _attend(query: Tensor, key: Tensor, value: Tensor, starts: Tensor, lengths: Tensor, given: dict[str, Any]) -> Tensor:
+def _attend(
+    query: Tensor, key: Tensor, value: Tensor, starts: Tensor, lengths: Tensor, given: dict[str, Any]
+) -> Tensor:
     """[T, H, D], sequence after sequence: causal from the bottom right, as documented."""
     mixed = torch.empty_like(query)
     left, right = given["window_size"]
@@ -109,7 +111,9 @@ def _attend(query: Tensor, key: Tensor, value: Tensor, starts: Tensor, lengths: 
         scores = torch.einsum("qhd,khd->hqk", query[rows].double(), read[0]) * given["softmax_scale"]
         if given["softcap"] > 0:
             scores = given["softcap"] * torch.tanh(scores / given["softcap"])
-        distance = torch.arange(length) - (torch.arange(rows.stop - rows.start) + length - (rows.stop - rows.start))[:, None]
+        distance = (
+            torch.arange(length) - (torch.arange(rows.stop - rows.start) + length - (rows.stop - rows.start))[:, None]
+        )
         hidden = distance > (0 if given["causal"] or right == 0 else length)
         if left >= 0:
             hidden |= distance < -left

@@ -17,7 +17,7 @@ CONFIG_VARIABLE: Final = "MIES_CONFIG_JSON_PATH"
 """MindIE's variable for the place of config.json."""
 
 _DTYPES: Final = ("auto", "int4", "bfloat16", "float16", "float32")
-_DEVICES: Final = ("cpu", "npu")
+_DEVICES: Final = ("cpu", "cuda", "npu")
 
 
 class _Parser(argparse.ArgumentParser):

@@ -29,8 +29,8 @@ from mindserve_engine.native.device.npu_graph import NpuGraphs
 from mindserve_engine.native.device.npu_import import load_torch_npu
 from mindserve_engine.native.device.npu_layer import NpuLayer
 from mindserve_engine.native.device.npu_operators import NpuOperators, NpuRuntime
-from mindserve_engine.native.device.npu_self_test import check_operators
 from mindserve_engine.native.device.paged_batch import upload
+from mindserve_engine.native.device.self_test import check_operators
 from mindserve_engine.native.kv_memory import CacheRoom
 from mindserve_engine.native.weights.quantised import LinearWeight, widen
 from mindserve_engine.options import EngineOptions

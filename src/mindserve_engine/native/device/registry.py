@@ -10,7 +10,7 @@ from mindserve_engine.native.device.base import Device
 from mindserve_engine.options import EngineOptions
 
 _PACKAGE: Final = "mindserve_engine.native.device."
-_FACTORIES: Final = {"cpu": _PACKAGE + "cpu_create", "npu": _PACKAGE + "npu"}
+_FACTORIES: Final = {"cpu": _PACKAGE + "cpu_create", "cuda": _PACKAGE + "cuda", "npu": _PACKAGE + "npu"}
 
 
 def create_device(options: EngineOptions) -> Device:

@@ -35,7 +35,9 @@ def refused(**fields: Any) -> str:
 class Gpu:
     """What torch.cuda says of a machine."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, capability: tuple[int, int] = (8, 0), count: int = 1) -> None:
+    def __init__(
+        self, monkeypatch: pytest.MonkeyPatch, *, capability: tuple[int, int] = (8, 0), count: int = 1
+    ) -> None:
         answers = {
             "is_available": lambda: count > 0,
             "device_count": lambda: count,
@@ -131,7 +133,9 @@ def test_the_self_test_passes(dtype: torch.dtype, flash: bool) -> None:
 def test_the_self_test_finds_wrong_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     package = FlashPackage()
     right = package.flash_attn_varlen_func
-    monkeypatch.setattr(package, "flash_attn_varlen_func", lambda *args, **kwargs: right(*args, **{**kwargs, "causal": False}))
+    monkeypatch.setattr(
+        package, "flash_attn_varlen_func", lambda *args, **kwargs: right(*args, **{**kwargs, "causal": False})
+    )
     device = HostCuda(block_size=256, package=package)
     with pytest.raises(EngineError, match="self-test: attention is off by"):
         device.self_test(HEADS, torch.float32)

@@ -1,6 +1,6 @@
-"""What an NPU computes against a float32 reference on the CPU, before anything is served.
+"""What a device computes against a float32 reference on the CPU, before anything is served.
 
-The documents of the operators contradict each other, and their limits move with every release of CANN: whether this
+The documents of fused operators contradict each other, and their limits move with every release: whether this
 machine computes this model's attention is asked of the machine."""
 
 from __future__ import annotations
@@ -23,8 +23,6 @@ _TOLERANCE: Final = {torch.bfloat16: 0.03, torch.float16: 0.005, torch.float32: 
 """Of the largest difference, relative to the largest number: what rounding explains."""
 _EPS: Final = 1e-6
 _WIDTH: Final = 256
-_BLOCKS: Final = ((5, 2), (3, 0))
-"""Of the two sequences, neither in order nor side by side."""
 _STEPS: Final = ((130, 69), (5, 1))
 """New tokens of each sequence: whole prompts over a block's border, then a chunk beside a decode row."""
 
@@ -88,7 +86,8 @@ def _attention_results(
     device: TestedDevice, shape: AttentionShape, numbers: Any, dtype: torch.dtype
 ) -> Iterator[tuple[str, Tensor, Tensor]]:
     heads, kv_heads, head_dim = shape.heads, shape.kv_heads, shape.head_dim
-    num_blocks = 1 + max(max(blocks) for blocks in _BLOCKS)
+    tables = _block_tables(device.block_size)
+    num_blocks = 1 + max(max(blocks) for blocks in tables)
     [cache] = device.kv_cache(
         num_layers=1,
         num_blocks=num_blocks,
@@ -98,10 +97,10 @@ def _attention_results(
         dtype=dtype,
     )
     spec = AttentionSpec(scale=head_dim**-0.5)
-    histories = [_History() for _ in _BLOCKS]
-    lengths = [0] * len(_BLOCKS)
+    histories = [_History() for _ in tables]
+    lengths = [0] * len(tables)
     for news in _STEPS:
-        batch = _step(lengths, news, device.block_size)
+        batch = _step(tables, lengths, news, device.block_size)
         uploaded = device.upload(batch)
         num_tokens = len(batch.token_ids)
         (query, query_32), (key, key_32) = numbers(num_tokens, heads, head_dim), numbers(num_tokens, kv_heads, head_dim)
@@ -129,10 +128,17 @@ def _write_and_attend(
     return device.attention(query, key, value, cache, batch, spec)
 
 
-def _step(lengths: list[int], news: tuple[int, ...], block_size: int) -> StepBatch:
+def _block_tables(block_size: int) -> list[list[int]]:
+    """Of each sequence: neither in order nor side by side."""
+    sizes = [-(-sum(news) // block_size) for news in zip(*_STEPS, strict=True)]
+    blocks = iter(range(2 * sum(sizes), 0, -2))
+    return [[next(blocks) for _ in range(size)] for size in sizes]
+
+
+def _step(tables: list[list[int]], lengths: list[int], news: tuple[int, ...], block_size: int) -> StepBatch:
     """The next tokens of each sequence, whose ``lengths`` grow."""
     batch = StepBatch()
-    for row, (blocks, num_new) in enumerate(zip(_BLOCKS, news, strict=True)):
+    for row, (blocks, num_new) in enumerate(zip(tables, news, strict=True)):
         positions = range(lengths[row], lengths[row] + num_new)
         lengths[row] += num_new
         batch.token_ids += [0] * num_new
