@@ -35,10 +35,14 @@ def device_of(kind: str) -> Device:
 
 
 @pytest.fixture(params=KINDS)
-def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Device:
-    made = device_of(request.param)
-    monkeypatch.setattr(runner, "create_device", lambda _options: made)
-    return made
+def device(request: pytest.FixtureRequest) -> Device:
+    return device_of(request.param)
+
+
+def load_on(device: Device, path: Path) -> LoadedModel:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(runner, "create_device", lambda _options: device)
+        return load(path)
 
 
 def prompts_for(lengths: tuple[int, ...], seed: int = 0) -> list[list[int]]:
@@ -49,7 +53,9 @@ def prompts_for(lengths: tuple[int, ...], seed: int = 0) -> list[list[int]]:
 def test_mixed_batch(tiny_pair: PairOf, device: Device, name: str) -> None:
     pair = tiny_pair(name)
     prompts = prompts_for(LENGTHS)
-    assert_continues(generate(load(pair.path), prompts, NUM_TOKENS), reference(pair.theirs, prompts, NUM_TOKENS))
+    assert_continues(
+        generate(load_on(device, pair.path), prompts, NUM_TOKENS), reference(pair.theirs, prompts, NUM_TOKENS)
+    )
 
 
 @pytest.mark.parametrize("max_step_tokens", [7, 64])
@@ -57,14 +63,16 @@ def test_chunked_prefill(tiny_pair: PairOf, device: Device, max_step_tokens: int
     pair = tiny_pair("qwen2")
     prompts = prompts_for((3, 300, 50, 120), seed=2)
     expected = reference(pair.theirs, prompts, NUM_TOKENS)
-    assert_continues(generate(load(pair.path), prompts, NUM_TOKENS, max_step_tokens=max_step_tokens), expected)
+    assert_continues(
+        generate(load_on(device, pair.path), prompts, NUM_TOKENS, max_step_tokens=max_step_tokens), expected
+    )
 
 
 def test_forks_and_prefix_hits(tiny_pair: PairOf, device: Device) -> None:
     """Blocks are shared, and copied when one of several sequences writes."""
     pair = tiny_pair("llama")
     [prompt] = prompts_for((280,), seed=3)
-    driver = Driver(load(pair.path))
+    driver = Driver(load_on(device, pair.path))
     driver.add("first", prompt, NUM_TOKENS)
     driver.run()
     driver.add("again", prompt, NUM_TOKENS)
@@ -81,19 +89,14 @@ def test_chatglm(tmp_path: Path, device: Device) -> None:
     prompts = random_prompts((1, 40, 260), vocab_size=tiny_chatglm.CONFIG["padded_vocab_size"])
     written_out = tiny_chatglm.Reference(folder)
     expected = [written_out.greedy(prompt, NUM_TOKENS) for prompt in prompts]
-    assert_continues(generate(load(folder), prompts, NUM_TOKENS), expected)
+    assert_continues(generate(load_on(device, folder), prompts, NUM_TOKENS), expected)
 
 
-def loaded_on(device: HostCuda, path: Path, monkeypatch: pytest.MonkeyPatch) -> LoadedModel:
-    monkeypatch.setattr(runner, "create_device", lambda _options: device)
-    return load(path)
-
-
-def test_decode_is_captured_and_read_from_the_device(tiny_pair: PairOf, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_decode_is_captured_and_read_from_the_device(tiny_pair: PairOf) -> None:
     package = FlashPackage()
     device = HostCuda(block_size=256, package=package)
     pair = tiny_pair("llama")
-    ours = loaded_on(device, pair.path, monkeypatch)
+    ours = load_on(device, pair.path)
     assert device.host_graphs.num_captured == 5, "1, 2, 4, 8 and 16 rows"
     package.calls.clear()
     prompts = prompts_for((5, 9, 250))
@@ -101,8 +104,8 @@ def test_decode_is_captured_and_read_from_the_device(tiny_pair: PairOf, monkeypa
     assert set(package.calls) == {"flash_attn_varlen_func", "flash_attn_with_kvcache"}
 
 
-def test_gathered_decode_is_not_captured(tiny_pair: PairOf, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gathered_decode_is_not_captured(tiny_pair: PairOf) -> None:
     device = HostCuda(block_size=16)
-    loaded_on(device, tiny_pair("llama").path, monkeypatch)
+    load_on(device, tiny_pair("llama").path)
     assert device.graphs is None
     assert device.host_graphs.num_captured == 0

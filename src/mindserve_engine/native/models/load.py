@@ -25,7 +25,10 @@ from mindserve_engine.native.weights.source import DTYPES, WeightSource
 from mindserve_engine.options import EngineOptions
 
 Progress = Callable[[float], None]
-_CPU: Final = "cpu"
+_MEDIA_DEVICES: Final = ("cpu",)
+"""Where what reads media runs."""
+_MODULE_DEVICES: Final = ("cpu", "cuda")
+"""Where transformers' own modules run."""
 
 
 def load_model(
@@ -44,8 +47,11 @@ def load_model(
         raise EngineError(f"{facts.path}: the language model of this {facts.model_type} model is not supported")
     if options.deterministic and not is_lean(facts.config):
         raise EngineError(f"{facts.path}: deterministic is not available for architecture '{facts.config.model_type}'")
-    if device.name != _CPU and (facts.media is not None or not is_lean(facts.config)):
-        raise EngineError(f"{facts.path}: the {facts.model_type} model runs on the cpu alone, not on {device.name}")
+    hosts = _MEDIA_DEVICES if facts.media is not None else _MODULE_DEVICES
+    if device.name not in hosts and (facts.media is not None or not is_lean(facts.config)):
+        raise EngineError(
+            f"{facts.path}: the {facts.model_type} model runs on {' and '.join(hosts)} alone, not on {device.name}"
+        )
     held = DTYPES.get(options.dtype, torch.bfloat16)
     # transformers' models know one type only: whoever named it gets it, to the byte of memory
     quantised = facts.gguf is not None and keeps_four_bits(facts.gguf, options.dtype) and is_lean(facts.config)
