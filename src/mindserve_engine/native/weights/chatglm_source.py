@@ -43,7 +43,9 @@ class _Part:
     def of(self, matrix: Tensor, head_dim: int) -> Tensor:
         """[num_whole, ...] -> [stop - start, ...]."""
         rows = matrix[self.start : self.stop]
-        return rows.unflatten(0, (-1, head_dim))[:, half_order(head_dim)].flatten(0, 1) if self.is_turned else rows
+        if not self.is_turned:
+            return rows
+        return rows.reshape(-1, head_dim, *rows.shape[1:])[:, half_order(head_dim)].flatten(0, 1)
 
 
 def half_order(head_dim: int) -> Tensor:
