@@ -253,14 +253,28 @@ def measure_speed(loaded: LoadedModel, size: Size, weight_bytes: int, parameters
             continue
         batch = trial_batch([CONTEXT] * rows, **shape, num_new=1)
         seconds = best_time(lambda batch=batch: runner.run(batch), size.seconds, wait)
-        allowed = max(
-            (weight_bytes + rows * CONTEXT * token_bytes) / peak.bytes_per_s, 2 * parameters * rows / peak.flops_per_s
+        yield _speed(
+            f"decode, {rows} at {CONTEXT} tokens",
+            rows,
+            seconds,
+            read=(weight_bytes + rows * CONTEXT * token_bytes) / peak.bytes_per_s,
+            multiplied=2 * parameters * rows / peak.flops_per_s,
         )
-        yield Speed(f"decode, {rows} at {CONTEXT} tokens", rows / seconds, 1e3 * seconds, allowed / seconds, "memory")
     batch = trial_batch([size.prompt], **shape)
     seconds = best_time(lambda: runner.run(batch), size.seconds, wait)
-    allowed = 2 * parameters * size.prompt / peak.flops_per_s
-    yield Speed(f"prefill, {size.prompt} tokens", size.prompt / seconds, 1e3 * seconds, allowed / seconds, "products")
+    yield _speed(
+        f"prefill, {size.prompt} tokens",
+        size.prompt,
+        seconds,
+        read=weight_bytes / peak.bytes_per_s,
+        multiplied=2 * parameters * size.prompt / peak.flops_per_s,
+    )
+
+
+def _speed(what: str, num_tokens: int, seconds: float, *, read: float, multiplied: float) -> Speed:
+    """``read`` and ``multiplied``: seconds that the memory and the products take at least."""
+    bound = "memory" if read > multiplied else "products"
+    return Speed(what, num_tokens / seconds, 1e3 * seconds, max(read, multiplied) / seconds, bound)
 
 
 def describe(device: str, loaded: LoadedModel) -> dict[str, str]:
@@ -333,7 +347,7 @@ def run(device: str, dtype: str, model: Path | None, size: Size, *, num_decoded:
         loaded = load(path, device, dtype, **limits)
         runner: Any = loaded.runner
         own: Any = runner._device
-        peak = measure_peak(own.torch_device, getattr(torch, dtype), size, own.synchronize)
+        peak = measure_peak(own.torch_device, runner._model.dtype, size, own.synchronize)
         num_bytes, parameters = weights_of(model, size, getattr(torch, dtype).itemsize)
         speeds = list(measure_speed(loaded, size, num_bytes, parameters, peak))
         title = f"{model.name if model else 'random Llama'}, {parameters / 1e6:,.0f}M parameters, {dtype}"

@@ -84,7 +84,7 @@ def check_shapes_are_refused_by_name(device: NpuDevice, shape: AttentionShape, s
 
 
 def check_models_it_cannot_run_are_refused_when_they_are_loaded(tmp_path: Path) -> None:
-    for name, says in (("qwen3", "heads of 32"), ("gemma2", "runs on the cpu alone")):
+    for name, says in (("qwen3", "heads of 32"), ("gemma2", "runs on cpu and cuda alone")):
         path = tiny_models.build(name, tmp_path / name)
         with pytest.raises(EngineError, match=says):
             load(path, device="npu", dtype="bfloat16")
@@ -104,9 +104,7 @@ def check_a_model_in_16_bits(tmp_path: Path) -> None:
 def check_a_sliding_window(device: NpuDevice) -> None:
     """The last of 200 keys of three values sees as many as the window holds, itself among them."""
     spec = AttentionSpec(scale=1e-9, window=3)
-    [cache] = device.kv_cache(
-        num_layers=1, num_blocks=2, block_size=128, kv_heads=1, head_dim=64, dtype=torch.float16
-    )
+    [cache] = device.kv_cache(num_layers=1, num_blocks=2, block_size=128, kv_heads=1, head_dim=64, dtype=torch.float16)
     numbers = torch.arange(200.0).to(torch.float16)[:, None, None].expand(200, 1, 64).contiguous().to("npu")
     batch = device.upload(
         StepBatch(
@@ -199,4 +197,3 @@ def check_the_fraction_of_mindie(monkeypatch: pytest.MonkeyPatch) -> None:
     assert npu.memory_fraction() == 0.8
     monkeypatch.setenv("NPU_MEMORY_FRACTION", "0.5")
     assert npu.memory_fraction() == 0.5
-
