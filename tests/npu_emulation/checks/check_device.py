@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ SIZES = {"head_dim": 64}
 
 @pytest.fixture
 def device() -> NpuDevice:
+    gc.collect()  # what former checks had on the device
     made = create_device(EngineOptions(model_path=Path(), device="npu"))
     assert isinstance(made, NpuDevice)
     return made
@@ -104,9 +106,7 @@ def check_a_model_in_16_bits(tmp_path: Path) -> None:
 def check_a_sliding_window(device: NpuDevice) -> None:
     """The last of 200 keys of three values sees as many as the window holds, itself among them."""
     spec = AttentionSpec(scale=1e-9, window=3)
-    [cache] = device.kv_cache(
-        num_layers=1, num_blocks=2, block_size=128, kv_heads=1, head_dim=64, dtype=torch.float16
-    )
+    [cache] = device.kv_cache(num_layers=1, num_blocks=2, block_size=128, kv_heads=1, head_dim=64, dtype=torch.float16)
     numbers = torch.arange(200.0).to(torch.float16)[:, None, None].expand(200, 1, 64).contiguous().to("npu")
     batch = device.upload(
         StepBatch(
@@ -199,4 +199,3 @@ def check_the_fraction_of_mindie(monkeypatch: pytest.MonkeyPatch) -> None:
     assert npu.memory_fraction() == 0.8
     monkeypatch.setenv("NPU_MEMORY_FRACTION", "0.5")
     assert npu.memory_fraction() == 0.5
-

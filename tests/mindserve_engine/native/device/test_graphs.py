@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,7 +15,7 @@ def test_sizes_double_and_end_with_the_largest_itself(largest: int) -> None:
     sizes = batch_sizes(largest)
     assert sizes[0] == 1
     assert sizes[-1] == largest, "a batch that has no graph would be the slowest"
-    assert all(small < large <= 2 * small for small, large in zip(sizes, sizes[1:], strict=False))
+    assert all(small < large <= 2 * small for small, large in itertools.pairwise(sizes))
 
 
 @given(st.integers(0, 5000), st.sampled_from([16, 128]))

@@ -29,8 +29,7 @@ def a_broken_package(folder: Path) -> Path:
     """torch_npu as pip installs it where there is no CANN: torch finds its entry point, and importing it fails."""
     (folder / "torch_npu").mkdir(parents=True)
     (folder / "torch_npu" / "__init__.py").write_text(
-        "raise ImportError('libhccl.so: cannot open shared object file')\n"
-        "def _autoload():\n    pass\n"
+        "raise ImportError('libhccl.so: cannot open shared object file')\ndef _autoload():\n    pass\n"
     )
     metadata = folder / "torch_npu-2.13.0.dist-info"
     metadata.mkdir()
