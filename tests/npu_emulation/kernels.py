@@ -7,4 +7,9 @@ from __future__ import annotations
 
 from typing import Final
 
-KERNELS: Final = frozenset(())
+KERNELS: Final = frozenset(
+    {
+        "arange",
+        "where",
+    }
+)

@@ -195,10 +195,7 @@ class Emulator:
                 self.wait(f"{func} with a mask")
 
     def _note_kernel(self, func: Any) -> None:
-        if not any(
-            torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), key)
-            for key in ("CompositeExplicitAutograd", "CompositeExplicitAutogradNonFunctional")
-        ):
+        if not torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeExplicitAutograd"):
             self.kernels.add(func._schema.name.removeprefix("aten::").removesuffix("_"))
 
 

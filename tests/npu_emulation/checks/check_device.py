@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ SIZES = {"head_dim": 64}
 
 @pytest.fixture
 def device() -> NpuDevice:
+    gc.collect()  # what former checks had on the device
     made = create_device(EngineOptions(model_path=Path(), device="npu"))
     assert isinstance(made, NpuDevice)
     return made

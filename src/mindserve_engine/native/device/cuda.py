@@ -66,6 +66,7 @@ class CudaDevice:
         self._flash = flash
         self._gathered = GatheredAttention()
         self._free_at_start = self.memory().free
+        self._torch_at_start = torch.cuda.memory_reserved(torch_device) if torch_device.type == "cuda" else 0
 
     def loading(self) -> AbstractContextManager[None]:
         return nullcontext()
@@ -91,7 +92,8 @@ class CudaDevice:
         peak = torch.cuda.max_memory_allocated(device) - cache_bytes
         torch.cuda.empty_cache()
         memory = self.memory()
-        outside_torch = max(0, self._free_at_start - memory.free - torch.cuda.memory_reserved(device))
+        by_torch = torch.cuda.memory_reserved(device) - self._torch_at_start
+        outside_torch = max(0, self._free_at_start - memory.free - by_torch)
         allowed = min(int(memory.total * _MEMORY_FRACTION), self._free_at_start)
         return CacheRoom(max(0, allowed - peak - outside_torch), share=1.0, is_shared=False)
 

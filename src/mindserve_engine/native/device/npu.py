@@ -67,6 +67,7 @@ class NpuDevice:
         self._runtime = runtime
         runtime.set_device(device_id)
         self._free_at_start, _ = runtime.mem_get_info()
+        self._torch_at_start = runtime.memory_reserved()
         self._attention = NpuAttention(operators, self.torch_device)
         self._ones: dict[tuple[int, torch.dtype], Tensor] = {}
         self.graphs: GraphBackend | None = None
@@ -96,7 +97,8 @@ class NpuDevice:
         peak = runtime.memory_stats()["allocated_bytes.all.peak"] - cache_bytes
         runtime.empty_cache()
         free, total = runtime.mem_get_info()
-        outside_torch = max(0, self._free_at_start - free - runtime.memory_reserved())
+        by_torch = runtime.memory_reserved() - self._torch_at_start
+        outside_torch = max(0, self._free_at_start - free - by_torch)
         allowed = min(int(total * memory_fraction()), self._free_at_start)
         return CacheRoom(max(0, allowed - peak - outside_torch), share=1.0, is_shared=False)
 
