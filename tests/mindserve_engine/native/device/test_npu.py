@@ -82,4 +82,4 @@ def test_what_is_missing_is_told_apart(tmp_path: Path) -> None:
 
 def test_an_unknown_device_is_refused_by_name() -> None:
     done = said(REFUSED.replace('"npu"', '"tpu"'))
-    assert done.stdout == "device: 'tpu' is none of cpu, npu\n", done.stderr
+    assert done.stdout == "device: 'tpu' is none of cpu, cuda, npu\n", done.stderr
