@@ -4,6 +4,8 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 # Where the clients for Python are installed that `make test-clients` tries.
 CLIENTS_VENV ?= .venv-clients
+# Where torch_npu is installed that `make test-npu-stub` tries.
+NPU_VENV ?= .venv-npu
 # Extra arguments for pip, for example an index with CPU builds of torch.
 PIP_ARGS ?=
 # Arguments for `mindserve serve`, for example: make serve ARGS="--port 8080".
@@ -12,10 +14,10 @@ ARGS ?=
 BASE_URL ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help env dev-env model test-model serve gen check-gen lint format type arch test test-real test-clients conformance bench bench-report bench-front clean
+.PHONY: help env dev-env model test-model serve gen check-gen lint format type arch test test-npu-schemas test-npu-stub test-real test-clients conformance bench bench-report bench-front clean
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo 'With VENV=folder, PIP_ARGS="for pip", ARGS="for mindserve serve or the bench".'
 
 $(BIN)/python:
@@ -65,6 +67,14 @@ test-model: dev-env ## Fetch the tokenizer and chat template that tests of tool 
 test: dev-env model test-model check-gen lint type arch ## Everything that must hold before a change lands
 	$(BIN)/pytest
 
+test-npu-schemas: dev-env ## Compare the operators that the npu device calls with the published torch_npu (fetches 44 MB once)
+	$(BIN)/pytest -q -rs -o python_files='check_*.py' -o python_functions='check_*' tests/npu_wheel
+
+test-npu-stub: dev-env ## Import the real torch_npu over a stub of CANN, in an environment of its own (needs gcc; not in CI)
+	$(PYTHON) -m venv $(NPU_VENV)
+	$(NPU_VENV)/bin/pip install $(PIP_ARGS) 'torch==2.13.*' 'torch-npu==2.13.0' pytest pyyaml
+	PYTHONPATH=. $(NPU_VENV)/bin/python -m tests.npu_stub.run
+
 test-real: dev-env ## Tool loops with a real model that calls functions (fetches 1.1 GB; not in CI)
 	$(BIN)/mindserve fetch qwen2.5-coder-1.5b
 	MINDSERVE_REAL=1 $(BIN)/pytest tests/real
@@ -88,4 +98,4 @@ bench-front: dev-env ## Measure what the front end costs beside the engine
 	$(BIN)/python tests/bench/front.py $(ARGS)
 
 clean: ## Remove the environment and caches
-	rm -rf $(VENV) $(CLIENTS_VENV) tests/clients/node/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis .conformance .import_linter_cache
+	rm -rf $(VENV) $(CLIENTS_VENV) $(NPU_VENV) tests/clients/node/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis .conformance .import_linter_cache

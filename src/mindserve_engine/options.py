@@ -15,6 +15,11 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     dtype: str = "auto"
     """One of auto (as quantised in the file, else bfloat16), int4, bfloat16, float16, float32."""
     device: str = "cpu"
+    """As ``native.device.registry`` knows it: cpu, cuda, npu."""
+    device_ids: list[int] = []
+    """Logical number of each instance's device (npuDeviceIds); empty: 0, 1 and so on. The CPU has none."""
+    graphs: bool = True
+    """Decode steps are captured and replayed on devices that have graphs (npuGraph)."""
     num_instances: int = 1
     """Engine processes, each with its own copy of the model (MindIE: modelInstanceNumber)."""
     max_context: int | None = None

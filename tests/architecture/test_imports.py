@@ -30,6 +30,8 @@ PLANTS = (
     ("torch-importers", "src/mindserve_engine/native/scheduler.py", "import torch"),
     ("torch-importers", "src/mindserve_engine/native/unplaced.py", "from torch.nn import functional"),
     ("torch-importers", "conformance/rule_cases.py", "import torch"),
+    ("torch-npu-in-one-place", "src/mindserve_engine/native/device/npu_graph.py", "import torch_npu"),
+    ("torch-npu-in-one-place", "src/mindserve_engine/native/runner.py", "from torch_npu import npu"),
     ("torch-free-front", "src/mindserve/cli/extras.py", "import mindserve_engine.native.runner"),
     ("server-independent", "conformance/rule_cases.py", "import mindserve.errors"),
     ("server-independent", "src/mindserve/cli/extras.py", "import codegen.stamp"),

@@ -75,6 +75,10 @@ class _ByteStream:
         if self._leading_space is LeadingSpace.STRIP_ONE:
             self._at_start = not data
             return data.removeprefix(b" ")
+        if self._leading_space is LeadingSpace.STRIP_ALL:
+            data = data.lstrip(b" \n\r\t")
+            self._at_start = not data
+            return data
         known = self._table.known_ids
         for token_id in token_ids:
             if token_id in self._skipped or not 0 <= token_id < len(self._pieces):

@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple
 
 import jinja2
 
+from mindserve.chat.chatglm_tokenizer import chatglm_spelling, is_chatglm, load_chatglm_tokenizer
 from mindserve.chat.control_tokens import ControlTokens, MarkedEncoder, control_literals
 from mindserve.chat.conversation import to_conversation
 from mindserve.chat.detokenize import TokenSource
@@ -233,6 +234,8 @@ def _load(model_path: Path, *, trust_remote_code: bool) -> Any:
     try:
         if model_path.is_file():
             return load_gguf_tokenizer(model_path)
+        if is_chatglm(model_path):
+            return load_chatglm_tokenizer(model_path)
         if (model_path / "tokenizer.json").is_file() and not trust_remote_code:
             # Takes a second: beside the engine's start, not before it.
             from transformers import PreTrainedTokenizerFast
@@ -253,7 +256,8 @@ def _load(model_path: Path, *, trust_remote_code: bool) -> Any:
 
 def _templates(model_path: Path, tokenizer: Any, chat_template: str | None) -> dict[str, str]:
     if chat_template is not None:
-        return {"default": _read_template(chat_template)}
+        source = _read_template(chat_template)
+        return {"default": chatglm_spelling(source) if is_chatglm(model_path) else source}
     processors = model_path / PROCESSOR_TEMPLATE
     if processors.is_file():
         return {"default": _processor_template(processors)}

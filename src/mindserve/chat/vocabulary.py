@@ -15,6 +15,7 @@ from typing import Any, Final
 import msgspec
 
 SPACE_MARK: Final = "▁"
+_STRIPS_ALL: Final = {"type": "Replace", "pattern": {"Regex": r"\A[ \n\r\t]+"}, "content": ""}
 _BYTE_PIECE: Final = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 
@@ -35,6 +36,8 @@ class LeadingSpace(enum.Enum):
     """One space at the start of the text goes."""
     STRIP_FIRST_TOKEN = "strip_first_token"
     """The first token's spaces go."""
+    STRIP_ALL = "strip_all"
+    """All white space of ASCII at the start of the text goes."""
 
 
 class TokenTable(msgspec.Struct, frozen=True, kw_only=True):
@@ -109,17 +112,22 @@ def _sentencepiece_piece(token: str) -> bytes:
 def _read_decoder(decoder: dict[str, Any] | None) -> tuple[Spelling, LeadingSpace]:
     if decoder is None:
         return Spelling.OTHER, LeadingSpace.KEEP
-    steps = {step["type"]: step for step in decoder.get("decoders", [decoder])}
+    sequence = decoder.get("decoders", [decoder])
+    steps = {step["type"]: step for step in sequence}
     if "ByteLevel" in steps:
         return Spelling.BYTE_LEVEL, LeadingSpace.KEEP
     if "Metaspace" in steps:
         never = steps["Metaspace"].get("prepend_scheme") == "never"
         return Spelling.SENTENCEPIECE, LeadingSpace.KEEP if never else LeadingSpace.STRIP_FIRST_TOKEN
-    if _replaces_space_mark(steps.get("Replace")) and set(steps) <= {"Replace", "ByteFallback", "Fuse", "Strip"}:
-        strips = steps.get("Strip", {}).get("start", 0) > 0
-        return Spelling.SENTENCEPIECE, LeadingSpace.STRIP_ONE if strips else LeadingSpace.KEEP
+    if _replaces_space_mark(sequence[0]) and set(steps) <= {"Replace", "ByteFallback", "Fuse", "Strip"}:
+        if sequence[-1] == _STRIPS_ALL:
+            return Spelling.SENTENCEPIECE, LeadingSpace.STRIP_ALL
+        if sum(step["type"] == "Replace" for step in sequence) == 1:
+            strips = steps.get("Strip", {}).get("start", 0) > 0
+            return Spelling.SENTENCEPIECE, LeadingSpace.STRIP_ONE if strips else LeadingSpace.KEEP
     return Spelling.OTHER, LeadingSpace.KEEP
 
 
-def _replaces_space_mark(step: dict[str, Any] | None) -> bool:
-    return step is not None and step["pattern"] == {"String": SPACE_MARK} and step["content"] == " "
+def _replaces_space_mark(step: dict[str, Any]) -> bool:
+    replaced = (step.get("type"), step.get("pattern"), step.get("content"))
+    return replaced == ("Replace", {"String": SPACE_MARK}, " ")

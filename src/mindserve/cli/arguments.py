@@ -17,6 +17,7 @@ CONFIG_VARIABLE: Final = "MIES_CONFIG_JSON_PATH"
 """MindIE's variable for the place of config.json."""
 
 _DTYPES: Final = ("auto", "int4", "bfloat16", "float16", "float32")
+_DEVICES: Final = ("cpu", "cuda", "npu")
 
 
 class _Parser(argparse.ArgumentParser):
@@ -63,6 +64,7 @@ def _add_serve(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model-name", metavar="NAME", help="name of the model in requests")
     parser.add_argument("--engine", choices=engine_names(), help="what runs the model")
     parser.add_argument("--dtype", choices=_DTYPES, help="how weights are held")
+    parser.add_argument("--device", choices=_DEVICES, help="what the model runs on (default: the setting device, cpu)")
     parser.add_argument("--host", help="address to listen on")
     parser.add_argument("--port", type=_port, help="port to listen on; 0 takes a free one")
     parser.add_argument(

@@ -29,6 +29,7 @@ def _serve(arguments: argparse.Namespace) -> NoReturn:
         model_name=arguments.model_name,
         engine=arguments.engine,
         dtype=arguments.dtype,
+        device=arguments.device,
         host=arguments.host,
         port=arguments.port,
         api_key_file=arguments.api_key_file,

@@ -30,6 +30,9 @@ def choose_engine(loaded: LoadedConfig, weights: Path) -> EngineChoice:
     options = EngineOptions(
         model_path=weights,
         dtype=model.dtype,
+        device=model.device,
+        device_ids=[number for numbers in backend.npu_device_ids for number in numbers],
+        graphs=model.npu_graph == "auto",
         num_instances=backend.model_instance_number,
         max_context=deploy.max_seq_len,
         max_prompt_tokens=deploy.max_input_token_len,

@@ -55,6 +55,8 @@ def _config_notes(config: Config) -> Iterator[str]:
         yield "truncation: prompts that are too long are refused here, not cut"
     if deploy.max_seq_len is not None and (deploy.max_input_token_len or 0) >= deploy.max_seq_len:
         yield f"maxInputTokenLen {deploy.max_input_token_len} is lowered to {deploy.max_seq_len - 1}, maxSeqLen - 1"
+    if the_model(config).device == "cpu" and (config.backend_config.npu_device_ids or the_model(config).world_size > 1):
+        yield "npuDeviceIds and worldSize have no effect on the CPU"
     size, key = max_batch_size(config)
     if size < schedule.max_batch_size:
         yield f"maxBatchSize {schedule.max_batch_size} is lowered to {size}, {key}"

@@ -22,6 +22,7 @@ class Overrides(msgspec.Struct, frozen=True, kw_only=True):
     model_name: str | None = None
     engine: str | None = None
     dtype: str | None = None
+    device: str | None = None
     host: str | None = None
     port: int | None = None
     api_key_file: Path | None = None
@@ -71,6 +72,7 @@ def _model_values(overrides: Overrides) -> dict[str, Any]:
         "model_weight_path": None if overrides.model is None else _typed_place(overrides.model),
         "backend_type": overrides.engine,
         "dtype": overrides.dtype,
+        "device": overrides.device,
     }
     values = {name: value for name, value in given.items() if value is not None}
     if overrides.model is not None:

@@ -35,6 +35,7 @@ _DEPLOY: Final = "BackendConfig.ModelDeployConfig"
 _MODEL: Final = "BackendConfig.ModelDeployConfig.ModelConfig[0]"
 _ADAPTER_CONFIG: Final = "adapter_config.json"
 """Of the folder that PEFT writes."""
+_CPU: Final = "cpu"
 WEIGHTS_PATH: Final = f"{_MODEL}.modelWeightPath"
 
 
@@ -126,6 +127,25 @@ def _memory(config: Config, base: Path) -> Iterator[Fault]:
         yield Fault(f"{_MODEL}.npuMemSize", "0 leaves no room for keys and values: -1 takes what there is")
 
 
+def _devices(config: Config, base: Path) -> Iterator[Fault]:
+    model, backend = the_model(config), config.backend_config
+    if model.device == _CPU:  # which has no numbers: they are MindIE's
+        return
+    if model.world_size != 1:
+        yield Fault(f"{_MODEL}.worldSize", f"{model.world_size} devices for one instance: this engine runs on one")
+    path, sets = "BackendConfig.npuDeviceIds", backend.npu_device_ids
+    if sets and len(sets) != backend.model_instance_number:
+        yield Fault(path, f"has {len(sets)} sets for modelInstanceNumber {backend.model_instance_number}")
+    for number, ids in enumerate(sets):
+        if len(ids) != 1:
+            problem = f"has {len(ids)} devices: an instance of this engine runs on one"
+            yield Fault(f"{path}[{number}]", problem)
+        elif ids[0] < 0:
+            yield Fault(f"{path}[{number}][0]", f"{ids[0]} is below 0")
+        elif ids in sets[:number]:
+            yield Fault(f"{path}[{number}][0]", f"{ids[0]} is the device of another instance")
+
+
 def _plugins(config: Config, base: Path) -> Iterator[Fault]:
     try:
         plugin_types(the_model(config).plugin_params)
@@ -178,6 +198,10 @@ _RULES: Final = (
     _Rule(_names, (f"{_DEPLOY}.LoraModules", f"{_MODEL}.modelName")),
     _Rule(_adapters, (f"{_DEPLOY}.LoraModules", f"{_MODEL}.backendType")),
     _Rule(_memory, (f"{_MODEL}.npuMemSize",)),
+    _Rule(
+        _devices,
+        ("BackendConfig.npuDeviceIds", "BackendConfig.modelInstanceNumber", f"{_MODEL}.worldSize", f"{_MODEL}.device"),
+    ),
     _Rule(_plugins, (f"{_MODEL}.plugin_params",)),
     _Rule(_templates, (f"{_MODEL}.models",)),
     _Rule(_media, (f"{_MEDIA}.maxMedia", f"{_MEDIA}.allowedAddresses")),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
+import msgspec
 import zmq
 
 from mindserve_engine.admission import check_request
@@ -42,7 +43,10 @@ class NativeEngine:
         if self._context is not None or self._health is not None:
             raise EngineError("an engine starts once")
         self._context = zmq.Context()
-        self._instances = [Supervisor(self._options, self._context) for _ in range(self._options.num_instances)]
+        self._instances = [
+            Supervisor(_of_instance(self._options, number), self._context)
+            for number in range(self._options.num_instances)
+        ]
         for instance in self._instances:
             instance.launch()
         for instance in self._instances:
@@ -131,6 +135,11 @@ class NativeEngine:
         await asyncio.gather(*(instance.close() for instance in self._instances))
         if self._context is not None:
             self._context.term()  # all sockets are closed: returns at once
+
+
+def _of_instance(options: EngineOptions, number: int) -> EngineOptions:
+    """Each instance has a device to itself."""
+    return msgspec.structs.replace(options, device_ids=[options.device_ids[number] if options.device_ids else number])
 
 
 def _room(instance: Supervisor) -> tuple[bool, int, int]:

@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import torch
+from torch import Tensor
 
-from mindserve_engine.interface import EngineError
-from mindserve_engine.native.batch import Runner, Sampled, SampleRow, StepBatch
-from mindserve_engine.native.device.base import Device, LayerCache
-from mindserve_engine.native.device.cpu import CpuDevice
-from mindserve_engine.native.device.cpu_build import load_library
-from mindserve_engine.native.device.cpu_compiled import CompiledCpuDevice
-from mindserve_engine.native.kv_memory import KvBudget, size_kv_cache
+from mindserve_engine.native.batch import Runner, Sampled, StepBatch
+from mindserve_engine.native.device.base import Device, DeviceBatch, LayerCache
+from mindserve_engine.native.device.graphs import DecodeGraphs, batch_sizes, num_scratch_blocks
+from mindserve_engine.native.device.registry import create_device
+from mindserve_engine.native.kv_memory import CacheRoom, KvBudget, size_kv_cache
 from mindserve_engine.native.media.encoding import Encoder
 from mindserve_engine.native.models.base import Model
 from mindserve_engine.native.models.facts import ModelFacts, read_facts
 from mindserve_engine.native.models.load import load_model
 from mindserve_engine.native.sampling.sampler import Sampler
+from mindserve_engine.native.trial import num_blocks_of, trial_batch
 from mindserve_engine.options import EngineOptions
-from mindserve_engine.types import Capability, EngineInfo, SamplingParams
+from mindserve_engine.types import Capability, EngineInfo
 
 Progress = Callable[[str, float], None]
 """Called with what is being done and how far it is, 0..1."""
@@ -29,6 +29,8 @@ Progress = Callable[[str, float], None]
 _WEIGHTS_SHARE: Final = 0.9
 """Of the progress bar; reading the config comes before, the cache and the warm-up after."""
 _WARM_UP_TOKENS: Final = 32
+_CHECKED_LENGTHS: Final = range(3, 11)
+"""Tokens of the sequences by which graphs are checked: all differ, so that one kept of another step shows."""
 _DEFAULT_CONTEXT: Final = 4096
 """For models that know no limit of their own."""
 
@@ -54,24 +56,35 @@ class LoadedModel:
 class NativeRunner:
     """Implements ``Runner``."""
 
-    def __init__(
-        self, model: Model, device: Device, caches: list[LayerCache], *, num_blocks: int, block_size: int
-    ) -> None:
+    def __init__(self, model: Model, device: Device, caches: list[LayerCache], *, num_blocks: int) -> None:
         self.num_blocks = num_blocks
-        self.block_size = block_size
+        self.block_size = device.block_size
         self.encoder: Encoder | None = model.encoder
+        self.graphs: DecodeGraphs | None = None
         self._model = model
         self._device = device
         self._caches = caches
-        self._sampler = Sampler()
+        self._sampler = Sampler(device.sum_dtype)
 
     def run(self, batch: StepBatch) -> list[Sampled]:
         with torch.inference_mode():
-            uploaded = self._device.upload(batch)
-            if self._model.encoder is not None:
-                uploaded.overlays = [self._model.encoder.overlay(overlay) for overlay in batch.overlays]
-            logits = self._model.logits(uploaded, self._caches)
-            return self._sampler.sample(logits, batch.samples)
+            logits = None if self.graphs is None else self.graphs.logits(batch)
+            if logits is None:
+                logits = self._eager(batch)
+            sampled = self._sampler.sample(logits, batch.samples)
+        if self.graphs is not None and sampled:
+            self.graphs.settle()
+        return sampled
+
+    def _eager(self, batch: StepBatch) -> Tensor:
+        uploaded = self._device.upload(batch)
+        if self._model.encoder is not None:
+            uploaded.overlays = [self._model.encoder.overlay(overlay) for overlay in batch.overlays]
+        return self.forward(uploaded)
+
+    def forward(self, uploaded: DeviceBatch) -> Tensor:
+        """[S, vocabulary] logits."""
+        return self._model.logits(uploaded, self._caches)
 
     def copy_blocks(self, pairs: list[tuple[int, int]]) -> None:
         with torch.inference_mode():
@@ -86,8 +99,7 @@ def load_runner(options: EngineOptions, progress: Progress) -> LoadedModel:
     """Load the model and make its cache. Raises ``EngineError`` with one clear line."""
     progress("reading the model's config", 0.0)
     facts = read_facts(options.model_path, trust_remote_code=options.trust_remote_code)
-    device = _create_device(options)
-    device.check_block_size(options.block_size)
+    device = create_device(options)
     with device.loading():
         return _load(facts, device, options, progress)
 
@@ -101,14 +113,45 @@ def _load(facts: ModelFacts, device: Device, options: EngineOptions, progress: P
 
     with torch.inference_mode():
         model = load_model(facts, options, device, max_positions=max_positions, progress=loaded)
-    token_bytes = sum(shape.token_bytes(model.cache_dtype) for shape in model.cache_shapes)
-    free_bytes = device.memory().free - _media_bytes(facts, model, options)
-    budget = size_kv_cache(options, token_bytes=token_bytes, model_limit=max_positions, free_bytes=max(0, free_bytes))
-    runner = _create_runner(model, device, budget, options)
+    max_batch_size = min(options.max_batch_size, options.max_step_tokens)
+    graphed = 0 if device.graphs is None or not options.graphs else max_batch_size
+    num_scratch = num_scratch_blocks(graphed, device.block_size)
+    room = _cache_room(facts, model, device, options, max_positions, num_scratch)
+    budget = size_kv_cache(
+        options, room, token_bytes=_token_bytes(model), model_limit=max_positions, block_size=device.block_size
+    )
+    caches = _create_caches(model, device, budget.num_blocks + num_scratch)
+    runner = NativeRunner(model, device, caches, num_blocks=budget.num_blocks)
     progress("warming up", _WEIGHTS_SHARE)
-    _warm_up(runner, budget.max_context)
+    _warm_up(runner, budget.max_context, facts.config.vocab_size)
+    if device.graphs is not None and graphed:
+        _capture(runner, device, budget, graphed, facts.config.vocab_size)
     progress("ready", 1.0)
     return LoadedModel(runner=runner, info=_describe(facts, model, device, budget, options))
+
+
+def _token_bytes(model: Model) -> int:
+    return sum(shape.token_bytes(model.cache_dtype) for shape in model.cache_shapes)
+
+
+def _cache_room(
+    facts: ModelFacts, model: Model, device: Device, options: EngineOptions, max_positions: int, num_scratch: int
+) -> CacheRoom:
+    """What the device has for the blocks of requests."""
+    block_bytes = _token_bytes(model) * device.block_size
+
+    def widest_step() -> int:
+        num_sequences = min(options.max_batch_size, options.max_step_tokens)
+        length = min(max_positions, options.max_step_tokens // num_sequences)
+        lengths = [length] * num_sequences
+        num_blocks = num_blocks_of(lengths, device.block_size)
+        runner = NativeRunner(model, device, _create_caches(model, device, num_blocks), num_blocks=num_blocks)
+        runner.run(trial_batch(lengths, block_size=device.block_size, vocab_size=facts.config.vocab_size))
+        return num_blocks * block_bytes
+
+    room = device.cache_room(widest_step)
+    taken = _media_bytes(facts, model, options) + num_scratch * block_bytes
+    return replace(room, free_bytes=max(0, room.free_bytes - taken))
 
 
 def _media_bytes(facts: ModelFacts, model: Model, options: EngineOptions) -> int:
@@ -120,34 +163,36 @@ def _media_bytes(facts: ModelFacts, model: Model, options: EngineOptions) -> int
     return model.encoder.peak_bytes(num_patches) + options.media_cache_mb * 2**20
 
 
-def _create_device(options: EngineOptions) -> Device:
-    if options.device != "cpu":
-        raise EngineError(f"device: '{options.device}' is not known to the native engine; it runs on cpu")
-    library = load_library()
-    if library is not None:
-        return CompiledCpuDevice(
-            library,
-            num_threads=options.num_threads,
-            block_size=options.block_size,
-            deterministic=options.deterministic,
-        )
-    if options.deterministic:
-        raise EngineError("deterministic: needs a C++ compiler, whose kernels sum in a fixed order; torch's do not")
-    return CpuDevice(num_threads=options.num_threads, block_size=options.block_size)
-
-
-def _create_runner(model: Model, device: Device, budget: KvBudget, options: EngineOptions) -> NativeRunner:
+def _create_caches(model: Model, device: Device, num_blocks: int) -> list[LayerCache]:
     caches: list[LayerCache] = []
-    for shape in model.cache_shapes:
-        caches += device.kv_cache(
-            num_layers=1,
-            num_blocks=budget.num_blocks,
-            block_size=options.block_size,
-            kv_heads=shape.kv_heads,
-            head_dim=shape.head_dim,
-            dtype=model.cache_dtype,
-        )
-    return NativeRunner(model, device, caches, num_blocks=budget.num_blocks, block_size=options.block_size)
+    with torch.inference_mode():
+        for shape in model.cache_shapes:
+            caches += device.kv_cache(
+                num_layers=1,
+                num_blocks=num_blocks,
+                block_size=device.block_size,
+                kv_heads=shape.kv_heads,
+                head_dim=shape.head_dim,
+                dtype=model.cache_dtype,
+            )
+    return caches
+
+
+def _capture(runner: NativeRunner, device: Device, budget: KvBudget, largest: int, vocab_size: int) -> None:
+    """Graphs for decode batches up to ``largest``, checked against the same work run operator by operator.
+
+    Raises ``EngineError`` when they are wrong."""
+    assert device.graphs is not None
+    table_width = -(-budget.max_context // device.block_size)
+    graphs = DecodeGraphs(
+        device, device.graphs, runner.forward, table_width=table_width, scratch_block=budget.num_blocks
+    )
+    lengths = [min(length, budget.max_context) for length in _CHECKED_LENGTHS][: budget.num_blocks]
+    shape = {"block_size": device.block_size, "vocab_size": vocab_size}
+    with torch.inference_mode():
+        graphs.capture(batch_sizes(largest))
+        graphs.check(trial_batch(lengths, **shape), trial_batch(lengths, **shape, num_new=1))
+    runner.graphs = graphs
 
 
 def _describe(facts: ModelFacts, model: Model, device: Device, budget: KvBudget, options: EngineOptions) -> EngineInfo:
@@ -160,7 +205,7 @@ def _describe(facts: ModelFacts, model: Model, device: Device, budget: KvBudget,
         max_prompt_tokens=min(options.max_prompt_tokens or longest_prompt, longest_prompt),
         eos_token_ids=facts.eos_token_ids,
         default_top_k=facts.default_top_k,
-        block_size=options.block_size,
+        block_size=device.block_size,
         num_blocks=budget.num_blocks,
         device=device.name,
         weights=model.weights_name,
@@ -171,35 +216,10 @@ def _describe(facts: ModelFacts, model: Model, device: Device, budget: KvBudget,
     )
 
 
-def _warm_up(runner: NativeRunner, max_context: int) -> None:
+def _warm_up(runner: NativeRunner, max_context: int, vocab_size: int) -> None:
     """Run the kernels of every batch size class once, so that the first request does not pay for their set-up."""
+    shape = {"block_size": runner.block_size, "vocab_size": vocab_size}
     length = min(_WARM_UP_TOKENS, max_context - 1, runner.num_blocks * runner.block_size - 1)
-    runner.run(_warm_up_batch(runner, num_tokens=max(1, length), num_sequences=1))
+    runner.run(trial_batch([max(1, length)], **shape))
     for num_sequences in (1, 8, 32):
-        runner.run(_warm_up_batch(runner, num_tokens=1, num_sequences=min(num_sequences, runner.num_blocks)))
-
-
-def _warm_up_batch(runner: NativeRunner, *, num_tokens: int, num_sequences: int) -> StepBatch:
-    batch = StepBatch()
-    sampling = SamplingParams(temperature=1.0, top_k=50)
-    for number in range(num_sequences):
-        positions = range(num_tokens)
-        blocks = [number + offset for offset in range(-(-num_tokens // runner.block_size))]
-        batch.token_ids += [0] * num_tokens
-        batch.positions += positions
-        batch.slots += [blocks[p // runner.block_size] * runner.block_size + p % runner.block_size for p in positions]
-        batch.query_ends.append(len(batch.token_ids))
-        batch.kv_lengths.append(num_tokens)
-        batch.block_tables.append(blocks)
-        batch.samples.append(
-            SampleRow(
-                sequence_id=-1 - number,
-                row=number,
-                params=sampling,
-                index=0,
-                position=0,
-                prompt_token_ids=[0],
-                output_token_ids=[],
-            )
-        )
-    return batch
+        runner.run(trial_batch([1] * min(num_sequences, runner.num_blocks), **shape))

@@ -8,7 +8,9 @@ from mindserve.cli.arguments import parse_arguments
 def test_the_words_of_serve() -> None:
     words = ["serve", "--config", "c.json", "--model", "m.gguf", "--model-name", "n", "--engine", "scripted"]
     words += ["--api-key-file", "keys", "--no-browser-pages"]
-    arguments = parse_arguments([*words, "--host", "::1", "--port", "0", "--dtype", "int4", "--log-level", "debug"])
+    arguments = parse_arguments(
+        [*words, "--host", "::1", "--port", "0", "--dtype", "int4", "--device", "npu", "--log-level", "debug"]
+    )
     assert vars(arguments) == {
         "command": "serve",
         "config": Path("c.json"),
@@ -18,6 +20,7 @@ def test_the_words_of_serve() -> None:
         "host": "::1",
         "port": 0,
         "dtype": "int4",
+        "device": "npu",
         "api_key_file": Path("keys"),
         "browser_pages": False,
         "log_level": "debug",
@@ -47,6 +50,7 @@ def test_mindies_variable_names_the_config_unless_it_is_typed(monkeypatch: pytes
         ["serve", "--port", "-1"],
         ["serve", "--port", "http"],
         ["serve", "--dtype", "int3"],
+        ["serve", "--device", "tpu"],
         ["serve", "extra"],
         ["check-config"],
     ],

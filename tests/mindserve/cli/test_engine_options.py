@@ -81,3 +81,9 @@ def test_a_batch_is_no_larger_than_the_tokens_of_a_step_or_the_links(tmp_path: P
     path = tmp_path / "config.json"
     path.write_text('{"ServerConfig": {"maxLinkNum": 3}}')
     assert choose_engine(load_config(path, Overrides(), {}), WEIGHTS).options.max_batch_size == 3
+
+
+def test_devices_arrive(tmp_path: Path) -> None:
+    backend = {"modelInstanceNumber": 2, "npuDeviceIds": [[3], [5]], **with_model(device="npu", npuGraph="off")}
+    _, options = choice(tmp_path, backend)
+    assert (options.device, options.device_ids, options.graphs) == ("npu", [3, 5], False)

@@ -38,6 +38,7 @@ VALUES: dict[str, Any] = {
     "ipAddress": "127.0.0.9",
     "managementIpAddress": "127.0.0.9",
     "cacheBlockSize": 16,
+    "npuDeviceIds": [[1]],
     "npuMemSize": 9,
     "backendType": "scripted",
     "plugin_params": "no object",
@@ -71,7 +72,9 @@ def _another(key: str, schema: dict[str, Any], value: Any) -> object:
 
 @pytest.fixture
 def content(full_mindie: dict[str, Any], tmp_path: Path) -> dict[str, Any]:
-    """A config in which every key matters: TLS on three planes, an address that needs permission."""
+    """A config in which every key matters: TLS on three planes, an address that needs permission, a device."""
+    full_mindie["BackendConfig"]["npuDeviceIds"] = [[0]]
+    full_mindie["BackendConfig"]["ModelDeployConfig"]["ModelConfig"][0] |= {"worldSize": 1, "device": "npu"}
     server = full_mindie["ServerConfig"]
     server |= {"httpsEnabled": True, "ipAddress": "0.0.0.0", "allowAllZeroIpListening": True}
     for prefix in ("tls", "managementTls", "metricsTls"):

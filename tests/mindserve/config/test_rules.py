@@ -26,6 +26,35 @@ def test_an_empty_config_and_a_full_one_of_mindie_have_no_faults(
     assert faults_of(full_mindie) == {}
 
 
+@pytest.mark.parametrize(
+    ("backend", "values", "path", "problem"),
+    [
+        ({}, {"worldSize": 4}, f"{MODEL}.worldSize", "4 devices for one instance"),
+        ({"npuDeviceIds": [[0, 1]]}, {}, "BackendConfig.npuDeviceIds[0]", "has 2 devices"),
+        ({"npuDeviceIds": [[]]}, {}, "BackendConfig.npuDeviceIds[0]", "has 0 devices"),
+        ({"npuDeviceIds": [[0], [1]]}, {}, "BackendConfig.npuDeviceIds", "has 2 sets for modelInstanceNumber 1"),
+        ({"npuDeviceIds": [[-1]]}, {}, "BackendConfig.npuDeviceIds[0][0]", "-1 is below 0"),
+        (
+            {"npuDeviceIds": [[2], [2]], "modelInstanceNumber": 2},
+            {},
+            "BackendConfig.npuDeviceIds[1][0]",
+            "2 is the device of another instance",
+        ),
+    ],
+)
+def test_an_instance_runs_on_one_device_of_its_own(
+    faults_of: FaultsOf, backend: dict[str, Any], values: dict[str, Any], path: str, problem: str
+) -> None:
+    def config(device: str) -> dict[str, Any]:
+        deploy = {"ModelDeployConfig": {"ModelConfig": [{"device": device, **values}]}}
+        return {"BackendConfig": {**backend, **deploy}}
+
+    found = faults_of(config("npu"))
+    assert list(found) == [path]
+    assert found[path].startswith(problem)
+    assert faults_of(config("cpu")) == {}, "MindIE's own numbers do no harm on the CPU"
+
+
 @pytest.mark.parametrize("address", ["localhost", "127.0.0.1:1025", "", "300.1.1.1", "[::1]"])
 @pytest.mark.parametrize("key", ["ipAddress", "managementIpAddress"])
 def test_an_address_is_an_ip_address(faults_of: FaultsOf, key: str, address: str) -> None:

@@ -10,10 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mindserve_engine.interface import EngineError
-from mindserve_engine.native.kv_memory import size_kv_cache
+from mindserve_engine.native.kv_memory import CacheRoom, size_kv_cache
 from mindserve_engine.options import EngineOptions
 
 GIB = 2**30
+
+
+def room(free_gib: float, *, is_shared: bool = True) -> CacheRoom:
+    return CacheRoom(int(free_gib * GIB), share=0.3, is_shared=is_shared)
 
 
 def options(**changes: Any) -> EngineOptions:
@@ -21,7 +25,7 @@ def options(**changes: Any) -> EngineOptions:
 
 
 def test_a_fixed_amount_of_memory() -> None:
-    budget = size_kv_cache(options(kv_memory_gb=1.0), token_bytes=1024, model_limit=8192, free_bytes=100 * GIB)
+    budget = size_kv_cache(options(kv_memory_gb=1.0), room(100), token_bytes=1024, model_limit=8192, block_size=128)
     assert budget.num_blocks == GIB // (1024 * 128)
     assert budget.max_context == 8192
     assert not budget.is_cut
@@ -30,9 +34,10 @@ def test_a_fixed_amount_of_memory() -> None:
 def test_never_more_than_the_largest_batch_can_use() -> None:
     budget = size_kv_cache(
         options(kv_memory_gb=50, max_batch_size=3, max_context=300),
+        room(64),
         token_bytes=16,
         model_limit=8192,
-        free_bytes=64 * GIB,
+        block_size=128,
     )
     assert budget.num_blocks == 3 * 3
     assert budget.max_context == 300
@@ -40,14 +45,23 @@ def test_never_more_than_the_largest_batch_can_use() -> None:
 
 def test_instances_share_the_free_memory() -> None:
     one, four = (
-        size_kv_cache(options(num_instances=n), token_bytes=65536, model_limit=4096, free_bytes=8 * GIB).num_blocks
+        size_kv_cache(options(num_instances=n), room(8), token_bytes=65536, model_limit=4096, block_size=128).num_blocks
         for n in (1, 4)
     )
     assert one == pytest.approx(4 * four, abs=4)
 
 
+def test_instances_with_memory_of_their_own_share_nothing() -> None:
+    own = room(8, is_shared=False)
+    one, four = (
+        size_kv_cache(options(num_instances=n), own, token_bytes=65536, model_limit=4096, block_size=128).num_blocks
+        for n in (1, 4)
+    )
+    assert one == four
+
+
 def test_the_models_limit_is_cut_to_what_fits() -> None:
-    budget = size_kv_cache(options(), token_bytes=2**20, model_limit=131072, free_bytes=4 * GIB)
+    budget = size_kv_cache(options(), room(4), token_bytes=2**20, model_limit=131072, block_size=128)
     assert budget.max_context == budget.num_blocks * 128 < 131072
     assert budget.is_cut
 
@@ -55,12 +69,13 @@ def test_the_models_limit_is_cut_to_what_fits() -> None:
 @pytest.mark.parametrize("changes", [{"max_context": 100_000}, {"kv_memory_gb": 0.00001}])
 def test_what_the_operator_asked_for_is_not_cut(changes: dict[str, Any]) -> None:
     with pytest.raises(EngineError, match="npuMemSize: the memory for keys and values holds"):
-        size_kv_cache(options(**changes), token_bytes=2**20, model_limit=131072, free_bytes=4 * GIB)
+        size_kv_cache(options(**changes), room(4), token_bytes=2**20, model_limit=131072, block_size=128)
 
 
 def test_more_memory_than_is_free_is_refused() -> None:
+    chosen = options(kv_memory_gb=3, num_instances=2)
     with pytest.raises(EngineError, match=r"npuMemSize: 3 GB for each of 2 model instances .* the 5\.0 GB"):
-        size_kv_cache(options(kv_memory_gb=3, num_instances=2), token_bytes=16, model_limit=8192, free_bytes=5 * GIB)
+        size_kv_cache(chosen, room(5), token_bytes=16, model_limit=8192, block_size=128)
 
 
 @given(
@@ -73,9 +88,9 @@ def test_more_memory_than_is_free_is_refused() -> None:
 def test_within_memory_and_room_for_one_sequence(
     memory_gb: float, block_size: int, max_batch_size: int, model_limit: int, token_bytes: int
 ) -> None:
-    chosen = options(kv_memory_gb=memory_gb, block_size=block_size, max_batch_size=max_batch_size)
+    chosen = options(kv_memory_gb=memory_gb, max_batch_size=max_batch_size)
     try:
-        budget = size_kv_cache(chosen, token_bytes=token_bytes, model_limit=model_limit, free_bytes=8 * GIB)
+        budget = size_kv_cache(chosen, room(8), token_bytes=token_bytes, model_limit=model_limit, block_size=block_size)
     except EngineError:
         assert memory_gb * GIB < token_bytes * block_size
         return

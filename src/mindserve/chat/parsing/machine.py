@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from mindserve.chat.parsing.pieces import Call, Content, Piece, PieceList, Reasoning
 from mindserve.chat.parsing.runs import Run, run_of
-from mindserve.chat.parsing.search import LineSearch, MarkSearch, NoSearch, Search, line_name
+from mindserve.chat.parsing.search import LineSearch, MarkSearch, NoSearch, Search, TurnSearch, line_name
 from mindserve.chat.parsing.steps import Family, Literals
 from mindserve.chat.parsing.toolbox import Toolbox
 from mindserve.chat.parsing.walk import Progress, Walk
@@ -118,7 +118,7 @@ class AnswerParser:
         if at_start and family.at_start is not None:
             self._begin_walk(Walk(family, tools, family.at_start))
         elif family.tool_line is not None:
-            self._search = LineSearch(tools)
+            self._search = LineSearch(tools) if family.turn is None else TurnSearch(tools, _compiled((family.turn,)))
         else:
             self._search = MarkSearch(_compiled(tuple(family.marks))) if family.marks else NoSearch()
 

@@ -97,6 +97,47 @@ class LineSearch:
         return self._tools.begins_a_name(self._line) or (name != self._line and name in self._tools)
 
 
+class TurnSearch:
+    """``LineSearch`` in text that a mark cuts into turns. Each begins a line; the space in front of its first word is
+    the tokenizer's."""
+
+    def __init__(self, tools: Toolbox, turn: StopStrings) -> None:
+        self._turns = MarkSearch(turn)
+        self._lines = LineSearch(tools)
+        self._is_new_turn = False
+        """No text of the turn has come."""
+        self._is_new_line = True
+
+    def feed(self, text: str) -> Found:
+        before: list[str] = []
+        while True:
+            turn = self._turns.feed(text)
+            found = self._lines.feed(self._without_space(turn.before))
+            before.append(found.before)
+            if found.mark is not None:
+                return Found("".join(before), found.mark, found.rest + (turn.mark or self._turns.finish()) + turn.rest)
+            if turn.mark is None:
+                return Found("".join(before))
+            if not self._is_new_line:
+                ended = self._lines.feed("\n")
+                before.append(ended.before)
+                if ended.mark is not None:
+                    return Found("".join(before), ended.mark, turn.rest)
+            self._is_new_turn = self._is_new_line = True
+            text = turn.rest
+
+    def finish(self) -> str:
+        return self._lines.feed(self._turns.finish()).before + self._lines.finish()
+
+    def _without_space(self, text: str) -> str:
+        if text and self._is_new_turn:
+            self._is_new_turn = False
+            text = text.removeprefix(" ")
+        if text:
+            self._is_new_line = text.endswith("\n")
+        return text
+
+
 def line_name(mark: str) -> str:
     """The name of the tool in what ``LineSearch`` has found."""
     return mark.rstrip(_TRAILING_SPACE + "\n")

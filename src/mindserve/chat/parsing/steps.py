@@ -79,12 +79,14 @@ class Family(msgspec.Struct, frozen=True, kw_only=True):
     """Texts that open a call wherever they stand, and the state that follows each."""
     tool_line: str | None = None
     """A line that is the name of an offered tool opens a call, with this state; the line is kept as ``name``."""
+    turn: str | None = None
+    """With ``tool_line``: a text that opens another turn of the model within one answer. It stands for a new line."""
     at_start: str | None = None
     """The state in which the answer begins: calls are looked for there and nowhere else."""
 
     def literals(self) -> set[str]:
         """Every text that the table or an opening looks for."""
-        found = set(self.marks)
+        found = {*self.marks, *([self.turn] if self.turn else [])}
         for step in self.table.values():
             if isinstance(step, Literals):
                 found |= step.choices.keys()

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from mindserve_engine.native.batch import StepBatch
+from mindserve_engine.native.kv_memory import CacheRoom
 from mindserve_engine.native.weights.quantised import LinearWeight
 
 Linear = Callable[[Tensor], Tensor]
@@ -32,6 +33,15 @@ class AttentionSpec:
     """Scores become ``softcap * tanh(score / softcap)``."""
     sinks: Tensor | None = None
     """[H] learnt scores that take part in the softmax and then drop out."""
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionShape:
+    """Of the attention of a model's layers."""
+
+    heads: int
+    kv_heads: int
+    head_dim: int
 
 
 @dataclass(slots=True)
@@ -96,25 +106,61 @@ class Layer(Protocol):
         Returns the same of this layer; both inputs may be written over. ``factors`` are from ``rotary_factors``."""
 
 
+class CapturedStep(Protocol):
+    """Work that was captured once."""
+
+    output: Tensor
+    """What the captured function returned; each replay writes it again."""
+
+    def replay(self, kv_lengths: list[int]) -> None:
+        """Run it with what its inputs hold now and these lengths. Nothing that was replayed before may still run."""
+
+
+class GraphBackend(Protocol):
+    """How one kind of device captures work."""
+
+    def host_buffer(self, num_words: int) -> Tensor:
+        """[n] int64 on the host (``paged_batch.HostBuffer``)."""
+
+    def capture(self, run: Callable[[], Tensor]) -> CapturedStep:
+        """Capture the work of ``run``, which has been run before at the same sizes. Raises ``RuntimeError`` when the
+        device has no room for another graph."""
+
+
 class Device(Protocol):
     """Kernels, memory and cache layout of one device. Not thread-safe."""
 
     name: str
     torch_device: torch.device
-
-    def check_block_size(self, block_size: int) -> None:
-        """Raise ``EngineError`` naming ``cacheBlockSize`` when this device cannot use it."""
+    block_size: int
+    """Tokens per KV block: what ``cacheBlockSize`` asks for, where this device can do that."""
+    sum_dtype: torch.dtype
+    """The widest type in which probabilities can be summed."""
+    graphs: GraphBackend | None
+    """What captures decode steps; ``None``: they are always run operator by operator."""
 
     def loading(self) -> AbstractContextManager[None]:
         """Around all work on the device before it is ready to serve."""
 
+    def self_test(self, shape: AttentionShape, dtype: torch.dtype) -> None:
+        """Before the weights are loaded: raise ``EngineError`` when the device cannot compute such a model, or computes
+        it wrongly."""
+
     def memory(self) -> Memory: ...
+
+    def cache_room(self, widest_step: Callable[[], int]) -> CacheRoom:
+        """Memory that the cache may have, when the model is loaded. ``widest_step`` runs a step of the most tokens over
+        a cache of its own and returns that cache's bytes, which are free again."""
+
+    def synchronize(self) -> None:
+        """Return when all work is done that the device was given."""
 
     def kv_cache(
         self, *, num_layers: int, num_blocks: int, block_size: int, kv_heads: int, head_dim: int, dtype: torch.dtype
     ) -> list[LayerCache]: ...
 
-    def upload(self, batch: StepBatch) -> DeviceBatch: ...
+    def upload(self, batch: StepBatch) -> DeviceBatch:
+        """In one copy to the device."""
 
     def compute_dtype(self, held: torch.dtype, *, quantised: bool) -> torch.dtype:
         """Of the activations of a model whose weights are ``held`` in that type, or are ``quantised`` but for a few:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import psutil
@@ -15,7 +15,16 @@ from torch.nn import functional
 
 from mindserve_engine.interface import EngineError
 from mindserve_engine.native.batch import StepBatch
-from mindserve_engine.native.device.base import AttentionSpec, DeviceBatch, Layer, LayerParts, Linear, Memory
+from mindserve_engine.native.device.base import (
+    AttentionShape,
+    AttentionSpec,
+    DeviceBatch,
+    GraphBackend,
+    Layer,
+    LayerParts,
+    Linear,
+    Memory,
+)
 from mindserve_engine.native.device.cpu_attention import attend
 from mindserve_engine.native.device.cpu_linear import (
     INT4_ROWS,
@@ -29,27 +38,31 @@ from mindserve_engine.native.device.cpu_linear import (
 )
 from mindserve_engine.native.device.cpu_plan import CpuPlan, plan_step
 from mindserve_engine.native.device.layer import OperatorLayer
+from mindserve_engine.native.kv_memory import CacheRoom
 from mindserve_engine.native.lora.rows import rows_by_adapter
 from mindserve_engine.native.weights.quantised import Int4Weight, Int8Weight, LinearWeight
+
+_CACHE_SHARE: Final = 0.3
+"""What the cache takes of the memory that is free once the weights are loaded, unless the operator says otherwise."""
 
 
 class CpuDevice:
     """Implements ``Device``."""
 
     name = "cpu"
+    sum_dtype = torch.float64
+    graphs: GraphBackend | None = None
 
     def __init__(self, *, num_threads: int | None, block_size: int) -> None:
+        if not 16 <= block_size <= 128 or block_size % 16:
+            raise EngineError(f"cacheBlockSize: {block_size} is not a multiple of 16 between 16 and 128")
         if num_threads is not None:
             torch.set_num_threads(num_threads)
         self.torch_device = torch.device("cpu")
-        self._block_size = block_size
+        self.block_size = block_size
         self._packer = HalfPacker()
         # Wide copies of weights are a luxury: they get a quarter of what is free now, the KV cache the rest.
         self._wide_budget = self.memory().free // 4
-
-    def check_block_size(self, block_size: int) -> None:
-        if not 16 <= block_size <= 128 or block_size % 16:
-            raise EngineError(f"cacheBlockSize: {block_size} is not a multiple of 16 between 16 and 128")
 
     @contextmanager
     def loading(self) -> Iterator[None]:
@@ -66,6 +79,16 @@ class CpuDevice:
     def memory(self) -> Memory:
         machine = psutil.virtual_memory()
         return Memory(free=machine.available, total=machine.total)
+
+    def cache_room(self, widest_step: Callable[[], int]) -> CacheRoom:
+        """The rest is for activations, other programs, and the file cache."""
+        return CacheRoom(self.memory().free, share=_CACHE_SHARE, is_shared=True)
+
+    def self_test(self, shape: AttentionShape, dtype: torch.dtype) -> None:
+        """There is nothing that it could not compute."""
+
+    def synchronize(self) -> None:
+        """Its operators return when they are done."""
 
     def kv_cache(
         self, *, num_layers: int, num_blocks: int, block_size: int, kv_heads: int, head_dim: int, dtype: torch.dtype
@@ -84,12 +107,12 @@ class CpuDevice:
             token_ids=torch.tensor(batch.token_ids, dtype=torch.int64),
             positions=torch.as_tensor(positions, dtype=torch.int64),
             last_rows=torch.tensor([ends[sample.row] - 1 for sample in batch.samples], dtype=torch.int64),
-            adapter_rows=rows_by_adapter(batch, self.torch_device),
+            adapter_rows={name: torch.tensor(rows) for name, rows in rows_by_adapter(batch).items()},
             plan=self._plan(batch),
         )
 
     def _plan(self, batch: StepBatch) -> Any:
-        return plan_step(batch, self._block_size)
+        return plan_step(batch, self.block_size)
 
     def compute_dtype(self, held: torch.dtype, *, quantised: bool) -> torch.dtype:
         return held if has_arithmetic(held) else torch.float32

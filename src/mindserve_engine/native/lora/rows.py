@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
-
 from mindserve_engine.native.batch import StepBatch
 
 
-def rows_by_adapter(batch: StepBatch, device: torch.device) -> dict[str, Tensor]:
-    """[n] int64 rows of the flattened batch for each adapter in it."""
+def rows_by_adapter(batch: StepBatch) -> dict[str, list[int]]:
+    """[n] rows of the flattened batch for each adapter in it."""
     rows: dict[str, list[int]] = {}
     start = 0
     for adapter, end in zip(batch.adapters, batch.query_ends, strict=False):
         if adapter is not None:
             rows.setdefault(adapter, []).extend(range(start, end))
         start = end
-    return {adapter: torch.tensor(numbers, dtype=torch.int64, device=device) for adapter, numbers in rows.items()}
+    return rows

@@ -1,5 +1,5 @@
-"""The lean decoder: Llama, Mistral, Qwen2 (that of Qwen2-VL too) and Qwen3 families, written for flattened batches over
-a paged cache."""
+"""The lean decoder: Llama, Mistral, Qwen2 (that of Qwen2-VL too), Qwen3 and ChatGLM families, written for flattened
+batches over a paged cache."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from torch import Tensor
 from transformers import PretrainedConfig
 
 from mindserve_engine.native.device.base import (
+    AttentionShape,
     AttentionSpec,
     Device,
     DeviceBatch,
@@ -22,13 +23,14 @@ from mindserve_engine.native.device.base import (
 )
 from mindserve_engine.native.lora.linear import AdapterBank
 from mindserve_engine.native.models.base import CacheShape
+from mindserve_engine.native.models.chatglm import MODEL_TYPE
 from mindserve_engine.native.models.head import RefinedHead
 from mindserve_engine.native.models.rope import RotaryTable
 from mindserve_engine.native.multimodal.encoder import TowerEncoder
-from mindserve_engine.native.weights.quantised import LinearWeight, concatenate, rows_of
+from mindserve_engine.native.weights.quantised import LinearWeight, concatenate, move, rows_of
 from mindserve_engine.native.weights.source import WeightSource
 
-_FAMILIES: Final = frozenset({"llama", "mistral", "qwen2", "qwen2_vl_text", "qwen2_5_vl_text", "qwen3"})
+_FAMILIES: Final = frozenset({"llama", "mistral", "qwen2", "qwen2_vl_text", "qwen2_5_vl_text", "qwen3", MODEL_TYPE})
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +68,7 @@ def is_lean(config: PretrainedConfig) -> bool:
         config.model_type in _FAMILIES
         and config.hidden_act == "silu"
         and not windowed
-        and _rotates_whole_heads(config)
+        and (_rotates_whole_heads(config) or config.model_type == MODEL_TYPE)
         and not getattr(config, "quantization_config", None)
     )
 
@@ -103,8 +105,10 @@ class Decoder:
             head_dim=shape.head_dim,
             max_positions=max_positions,
             dtype=dtype,
+            device=device.torch_device,
             divisors=source.rope_divisors,
         )
+        device.self_test(AttentionShape(shape.heads, shape.kv_heads, shape.head_dim), dtype)
         self._active = adapters.active
         loader = _Loader(shape, source, device, dtype, adapters)
         self._embedding = loader.embedding()
@@ -149,17 +153,22 @@ class _Loader:
         self._dtype = dtype
 
     def embedding(self) -> LinearWeight:
-        return self._source.linear("model.embed_tokens.weight", (self._shape.vocab_size, self._shape.hidden))
+        matrix = (self._shape.vocab_size, self._shape.hidden)
+        return self._placed(self._source.linear("model.embed_tokens.weight", matrix))
+
+    def _placed(self, weight: LinearWeight) -> LinearWeight:
+        """On the device, for what takes rows of it."""
+        return move(weight, self._device.torch_device)
 
     def head(self, embedding: LinearWeight, *, tied: bool) -> Linear:
         matrix = (self._shape.vocab_size, self._shape.hidden)
-        weight = embedding if tied else self._source.linear("lm_head.weight", matrix)
+        weight = embedding if tied else self._placed(self._source.linear("lm_head.weight", matrix))
         product = self._device.linear(weight, None, self._dtype)
         is_exact = self._dtype == torch.float32 and isinstance(weight, Tensor)
         return product if is_exact else RefinedHead(product, weight)
 
     def norm(self, name: str) -> Tensor:
-        return self._source.tensor(name, (self._shape.hidden,), self._dtype)
+        return self._source.tensor(name, (self._shape.hidden,), self._dtype).to(self._device.torch_device)
 
     def layer(self, number: int) -> LayerParts:
         shape, prefix = self._shape, f"model.layers.{number}."
@@ -199,4 +208,5 @@ class _Loader:
         head_dim = (self._shape.head_dim,)
         query = self._source.tensor(f"{prefix}q_norm.weight", head_dim, self._dtype)
         key = self._source.tensor(f"{prefix}k_norm.weight", head_dim, self._dtype)
-        return torch.cat([query.expand(self._shape.heads, -1), key.expand(self._shape.kv_heads, -1)])
+        both = torch.cat([query.expand(self._shape.heads, -1), key.expand(self._shape.kv_heads, -1)])
+        return both.to(self._device.torch_device)

@@ -13,6 +13,7 @@ from transformers import AutoConfig, PretrainedConfig
 
 from mindserve_engine.interface import EngineError
 from mindserve_engine.native.first_line import first_line
+from mindserve_engine.native.models import chatglm
 from mindserve_engine.native.models.gguf_config import complete_config, read_config
 from mindserve_engine.native.models.rope import longest_context
 from mindserve_engine.native.multimodal.facts import MediaFacts, read_media, takes_media
@@ -63,7 +64,7 @@ def read_facts(path: Path, *, trust_remote_code: bool) -> ModelFacts:
     generation = _read_json(path / "generation_config.json")
     text_config = config.get_text_config()
     named = (generation, config.to_dict(), text_config.to_dict())
-    eos = [token for one in named for token in _ids(one.get("eos_token_id"))] + [*_folder_end_of_turn(path)]
+    eos = [token for one in named for token in _ids(one.get("eos_token_id"))] + [*_folder_end_of_turn(path, config)]
     media = read_media(path, config) if takes_media(config) else None
     if media is not None:
         own = getattr(text_config, "tie_word_embeddings", False)
@@ -106,7 +107,10 @@ def _gguf_ends(reader: GGUFReader) -> Iterator[int]:
 
 
 def _load_config(folder: Path, *, trust_remote_code: bool) -> PretrainedConfig:
+    written = _read_json(folder / "config.json")
     try:
+        if written.get("model_type") == chatglm.MODEL_TYPE:
+            return chatglm.chatglm_config(written)
         return AutoConfig.from_pretrained(folder, trust_remote_code=trust_remote_code, local_files_only=True)
     except Exception as error:  # whatever a strange file makes transformers raise
         raise _unusable_config(folder, error) from error
@@ -116,7 +120,12 @@ def _unusable_config(place: Path, error: Exception) -> EngineError:
     return EngineError(f"{place}: the model's config cannot be used ({first_line(error)})")
 
 
-def _folder_end_of_turn(folder: Path) -> Iterator[int]:
+def _folder_end_of_turn(folder: Path, config: PretrainedConfig) -> Iterator[int]:
+    if config.model_type == chatglm.MODEL_TYPE:
+        try:
+            yield from chatglm.ends_of_turn(folder, config)
+        except ValueError as error:
+            raise EngineError(f"{folder}: {error}") from error
     for token in _read_json(folder / "tokenizer.json").get("added_tokens", []):
         if token.get("content") == _END_OF_TURN:
             yield int(token["id"])

@@ -87,7 +87,7 @@ class TransformersModel:
     def reference_logits(self, token_ids: Tensor) -> Tensor:
         """[T, vocabulary] by the model's own attention, for the check at load."""
         self.module.set_attn_implementation("eager")
-        rows = torch.arange(len(token_ids))
+        rows = torch.arange(len(token_ids), device=token_ids.device)
         logits = self._forward(token_ids, rows, rows)
         self.module.set_attn_implementation(self._attention_name)
         return logits
@@ -96,7 +96,7 @@ class TransformersModel:
         """Find out what each layer keeps and how it attends."""
         self._recording = recording = _Recording()
         self.module.set_attn_implementation(self._attention_name)
-        rows = torch.arange(len(token_ids))
+        rows = torch.arange(len(token_ids), device=token_ids.device)
         self._forward(token_ids, rows, rows)
         self._recording = None
         self.cache_shapes = tuple(shape for _, shape in sorted(recording.shapes.items()))
@@ -169,11 +169,11 @@ def load_generic(
     unknown = set(getattr(facts.config, "layer_types", None) or ()) - _LAYER_TYPES
     if unknown:
         raise refuse(f"it has layers of type {', '.join(sorted(unknown))}")
-    module = _load_module(facts, options, dtype)
+    module = _load_module(facts, options, dtype).to(device.torch_device)
     progress(_WEIGHTS_SHARE)
     adapters.adapt_modules(module)
     model = TransformersModel(module, device, f"mindserve_paged_{id(module)}", dtype, adapters.active)
-    token_ids = torch.arange(_CHECK_TOKENS) * 37 % facts.config.vocab_size
+    token_ids = torch.arange(_CHECK_TOKENS, device=device.torch_device) * 37 % facts.config.vocab_size
     reference = model.reference_logits(token_ids)
     recording = model.record(token_ids)
     if sorted(recording.shapes) != list(range(facts.config.num_hidden_layers)):
@@ -182,7 +182,7 @@ def load_generic(
         raise refuse(recording.refusal)
     if sum(window is not None for window in recording.windows.values()) < _num_sliding_layers(facts):
         raise refuse("its sliding windows are not told to attention")
-    error = _difference(_paged_logits(model, device, token_ids, options.block_size), reference[_CHECK_CHUNK - 1 :])
+    error = _difference(_paged_logits(model, device, token_ids), reference[_CHECK_CHUNK - 1 :])
     if not error < _TOLERANCE[dtype]:
         raise refuse(f"over the paged cache its results are off by {error:.1%}")
     progress(1.0)
@@ -220,14 +220,14 @@ def _load_module(facts: ModelFacts, options: EngineOptions, dtype: torch.dtype) 
     return module.eval().requires_grad_(requires_grad=False)
 
 
-def _paged_logits(model: TransformersModel, device: Device, token_ids: Tensor, block_size: int) -> Tensor:
+def _paged_logits(model: TransformersModel, device: Device, token_ids: Tensor) -> Tensor:
     """The rows from the end of the first chunk on: a chunk, then token by token."""
     caches: list[LayerCache] = []
     for shape in model.cache_shapes:
         caches += device.kv_cache(
             num_layers=1,
             num_blocks=1,
-            block_size=block_size,
+            block_size=device.block_size,
             kv_heads=shape.kv_heads,
             head_dim=shape.head_dim,
             dtype=model.cache_dtype,
@@ -245,7 +245,7 @@ def _paged_logits(model: TransformersModel, device: Device, token_ids: Tensor, b
                 block_tables=[[0]],
             )
         )
-        batch.last_rows = torch.tensor([stop - start - 1])
+        batch.last_rows = torch.tensor([stop - start - 1], device=token_ids.device)
         rows.append(model.logits(batch, caches))
     return torch.cat(rows)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Final
 
 import torch
 
@@ -13,8 +14,10 @@ from mindserve_engine.native.first_line import first_line
 from mindserve_engine.native.lora.adapter import read_adapter
 from mindserve_engine.native.lora.linear import AdapterBank
 from mindserve_engine.native.models.base import Model
+from mindserve_engine.native.models.chatglm import MODEL_TYPE
 from mindserve_engine.native.models.decoder import Decoder, is_lean
 from mindserve_engine.native.models.facts import ModelFacts
+from mindserve_engine.native.weights.chatglm_source import ChatGlmSource, split_pairs
 from mindserve_engine.native.weights.gguf_source import GgufSource, keeps_four_bits
 from mindserve_engine.native.weights.renamed_source import RenamedSource, plain_name
 from mindserve_engine.native.weights.safetensors_source import SafetensorsSource
@@ -22,6 +25,10 @@ from mindserve_engine.native.weights.source import DTYPES, WeightSource
 from mindserve_engine.options import EngineOptions
 
 Progress = Callable[[float], None]
+_MEDIA_DEVICES: Final = ("cpu",)
+"""Where what reads media runs."""
+_MODULE_DEVICES: Final = ("cpu", "cuda")
+"""Where transformers' own modules run."""
 
 
 def load_model(
@@ -40,6 +47,11 @@ def load_model(
         raise EngineError(f"{facts.path}: the language model of this {facts.model_type} model is not supported")
     if options.deterministic and not is_lean(facts.config):
         raise EngineError(f"{facts.path}: deterministic is not available for architecture '{facts.config.model_type}'")
+    hosts = _MEDIA_DEVICES if facts.media is not None else _MODULE_DEVICES
+    if device.name not in hosts and (facts.media is not None or not is_lean(facts.config)):
+        raise EngineError(
+            f"{facts.path}: the {facts.model_type} model runs on {' and '.join(hosts)} alone, not on {device.name}"
+        )
     held = DTYPES.get(options.dtype, torch.bfloat16)
     # transformers' models know one type only: whoever named it gets it, to the byte of memory
     quantised = facts.gguf is not None and keeps_four_bits(facts.gguf, options.dtype) and is_lean(facts.config)
@@ -48,6 +60,8 @@ def load_model(
     read = [read_adapter(name, path) for name, path in options.adapters.items()]
     if facts.media is not None:
         read = [replace(one, pairs={plain_name(layer): pair for layer, pair in one.pairs.items()}) for one in read]
+    if facts.model_type == MODEL_TYPE:
+        read = [replace(one, pairs=split_pairs(one.pairs, facts.config)) for one in read]
     adapters = AdapterBank(read, dtype=dtype, device=device)
     model = _build(
         facts,
@@ -106,6 +120,8 @@ def _build(
 def _open_source(facts: ModelFacts, dtype_name: str, held: torch.dtype) -> WeightSource:
     if facts.gguf is None:
         source = SafetensorsSource(facts.path, held)
+        if facts.model_type == MODEL_TYPE:
+            return ChatGlmSource(source, facts.config)
         return source if facts.media is None else RenamedSource(source)
     heads = facts.config.num_attention_heads
     return GgufSource(

@@ -22,12 +22,14 @@ class RotaryTable:
         head_dim: int,
         max_positions: int,
         dtype: torch.dtype,
+        device: torch.device,
         divisors: Tensor | None = None,
     ) -> None:
         frequencies, self._scaling = _frequencies(config, head_dim)
         self._frequencies = frequencies if divisors is None else frequencies / divisors
         self._dtype = dtype
-        self._cos, self._sin = self._turn(torch.arange(max_positions, dtype=torch.float32)[:, None])
+        cos, sin = self._turn(torch.arange(max_positions, dtype=torch.float32)[:, None])
+        self._cos, self._sin = cos.to(device), sin.to(device)
         self._coordinate = _coordinates(config, head_dim)
 
     def at(self, positions: Tensor) -> tuple[Tensor, Tensor]:
@@ -79,8 +81,10 @@ def longest_context(config: PretrainedConfig) -> int | None:
 def _frequencies(config: PretrainedConfig, head_dim: int) -> tuple[Tensor, float]:
     kind = rope_type(config)
     if kind == "default":
-        exponents = torch.arange(0, head_dim, 2, dtype=torch.float32) / head_dim
-        return 1.0 / (config.rope_parameters["rope_theta"] ** exponents), 1.0
+        turned = int(head_dim * config.rope_parameters.get("partial_rotary_factor", 1.0))
+        exponents = torch.arange(0, turned, 2, dtype=torch.float32) / turned
+        frequencies = 1.0 / (config.rope_parameters["rope_theta"] ** exponents)
+        return torch.nn.functional.pad(frequencies, (0, (head_dim - turned) // 2)), 1.0  # 0 turns nothing
     if kind not in ROPE_INIT_FUNCTIONS:
         raise EngineError(f"rope_type '{kind}' of the model's config is not known")
     frequencies, scaling = ROPE_INIT_FUNCTIONS[kind](config, torch.device("cpu"))

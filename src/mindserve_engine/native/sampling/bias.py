@@ -16,5 +16,5 @@ def add_bias(logits: Tensor, rows: Sequence[tuple[int, SampleRow]]) -> None:
     if not entries:
         return
     lines, tokens, biases = zip(*entries, strict=True)
-    places = torch.tensor(lines, device=logits.device), torch.tensor(tokens, device=logits.device)
-    logits[places] += torch.tensor(biases, dtype=logits.dtype, device=logits.device)
+    places = torch.tensor(lines).to(logits.device), torch.tensor(tokens).to(logits.device)
+    logits[places] += torch.tensor(biases, dtype=logits.dtype).to(logits.device)

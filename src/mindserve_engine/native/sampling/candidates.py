@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import torch
 from torch import Tensor
 
 from mindserve_engine.native.batch import Candidates, SampleRow
 from mindserve_engine.native.sampling.bias import add_bias
+from mindserve_engine.native.sampling.host_copy import HostCopy
 from mindserve_engine.native.sampling.logprobs import largest, log_softmax
 from mindserve_engine.native.sampling.penalties import TokenHistory, penalise
 
 
-def best_candidates(logits: Tensor, rows: list[SampleRow], histories: list[TokenHistory | None]) -> list[Candidates]:
+def best_candidates(
+    logits: Tensor, rows: list[SampleRow], histories: list[TokenHistory | None], copy: HostCopy, dtype: torch.dtype
+) -> Callable[[], list[Candidates]]:
     """For each of ``rows`` (``logits`` [S, V], before bias and penalties) its ``num_candidates`` best continuations.
 
     Both are applied to log-probabilities, as transformers does in beam search; ``histories`` of rows that have
-    none are ``None``."""
+    none are ``None``. ``dtype`` is that of penalties."""
     own = log_softmax(logits)
     scores = own.clone()
     add_bias(scores, [*enumerate(rows)])
@@ -24,6 +30,6 @@ def best_candidates(logits: Tensor, rows: list[SampleRow], histories: list[Token
         if history is not None
     ]
     if penalised:
-        penalise(scores, penalised)
-    best = largest(scores, [row.num_candidates for row in rows])
-    return [Candidates(ids, values, line[ids].tolist()) for (ids, values), line in zip(best, own, strict=True)]
+        penalise(scores, penalised, dtype)
+    best = largest(scores, [row.num_candidates for row in rows], copy, of=own)
+    return lambda: [Candidates(ids, values, logprobs) for ids, values, logprobs in best()]

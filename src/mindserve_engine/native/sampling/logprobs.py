@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
 from mindserve_engine.native.batch import SampleRow
+from mindserve_engine.native.sampling.host_copy import HostCopy
 from mindserve_engine.types import LOGPROB_FLOOR, TokenLogprobs
+
+Largest = Callable[[], list[tuple[list[int], list[float], list[float]]]]
+"""For each row the places of its largest values, these, the largest first, and what another tensor has there."""
 
 
 class Logprobs:
@@ -15,36 +21,61 @@ class Logprobs:
     def __init__(self, logits: Tensor, rows: list[SampleRow]) -> None:
         """``logits`` [S, V] float32, one row for each of ``rows``."""
         self._rows = rows
-        lines = [line for line, row in enumerate(rows) if row.num_logprobs is not None]
-        self._place = {line: place for place, line in enumerate(lines)}
-        self._of_lines = log_softmax(logits if len(lines) == len(rows) else logits[lines]) if lines else None
+        self._lines = [line for line, row in enumerate(rows) if row.num_logprobs is not None]
+        self._index = torch.tensor(self._lines).to(logits.device) if self._lines else None
+        self._of_lines: Tensor | None = None
+        if self._index is not None:
+            wanted = logits if len(self._lines) == len(rows) else logits.index_select(0, self._index)
+            self._of_lines = log_softmax(wanted)
 
-    def report(self, tokens: list[int]) -> list[TokenLogprobs | None]:
-        """For each row the log-probabilities at its token and of its likeliest ones; ``None`` where nobody asked."""
+    def ask_largest(self, copy: HostCopy) -> Largest:
+        """The likeliest tokens of the rows that want them."""
         if self._of_lines is None:
-            return [None] * len(tokens)
-        lines = list(self._place)
-        taken = self._of_lines[torch.arange(len(lines)), torch.tensor([tokens[line] for line in lines])].tolist()
-        top = largest(self._of_lines, [self._rows[line].num_logprobs or 0 for line in lines])
-        found: list[TokenLogprobs | None] = [None] * len(tokens)
-        for line, logprob, (ids, values) in zip(lines, taken, top, strict=True):
+            return list
+        return largest(
+            self._of_lines, [self._rows[line].num_logprobs or 0 for line in self._lines], copy, of=self._of_lines
+        )
+
+    def ask_taken(self, tokens: Tensor, copy: HostCopy) -> Callable[[], list[float]]:
+        """The log-probabilities at the ``tokens`` [S] of those rows."""
+        if self._of_lines is None or self._index is None:
+            return list
+        return copy.ask(self._of_lines.gather(1, tokens.index_select(0, self._index)[:, None])[:, 0])
+
+    def report(self, taken: Callable[[], list[float]], top: Largest) -> list[TokenLogprobs | None]:
+        """What the two gave, for each row; ``None`` where nobody asked."""
+        found: list[TokenLogprobs | None] = [None] * len(self._rows)
+        for line, logprob, (ids, values, _) in zip(self._lines, taken(), top(), strict=True):
             found[line] = TokenLogprobs(logprob, ids, values)
         return found
 
 
-def largest(values: Tensor, nums: list[int]) -> list[tuple[list[int], list[float]]]:
-    """For each row of ``values`` [S, V] the places of its ``nums[row]`` largest, and these, the largest first.
+def largest(values: Tensor, nums: list[int], copy: HostCopy, *, of: Tensor) -> Largest:
+    """For each row of ``values`` [S, V] its ``nums[row]`` largest, and what ``of`` [S, V] has in their places.
 
     Which of equal values comes first depends on how many are asked for, so no row is searched for more than its own
     number: what a neighbour wants must not change it."""
-    found: list[tuple[list[int], list[float]]] = [([], [])] * len(nums)
+    asked = []
     for num in sorted(set(nums) - {0}):
         rows = [row for row, wanted in enumerate(nums) if wanted == num]
-        part = values if len(rows) == len(nums) else values[rows]
+        part, other = values, of
+        if len(rows) < len(nums):
+            index = torch.tensor(rows).to(values.device)
+            part = values.index_select(0, index)
+            other = part if values is of else of.index_select(0, index)
         top = part.topk(min(num, values.shape[1]), dim=-1)
-        for row, ids, best in zip(rows, top.indices.tolist(), top.values.tolist(), strict=True):
-            found[row] = ids, best
-    return found
+        best = copy.ask(top.values)
+        there = best if values is of else copy.ask(other.gather(1, top.indices))
+        asked.append((rows, copy.ask(top.indices), best, there))
+
+    def read() -> list[tuple[list[int], list[float], list[float]]]:
+        found: list[tuple[list[int], list[float], list[float]]] = [([], [], [])] * len(nums)
+        for rows, places, best, there in asked:
+            for row, *lists in zip(rows, places(), best(), there(), strict=True):
+                found[row] = tuple(lists)
+        return found
+
+    return read
 
 
 def log_softmax(logits: Tensor) -> Tensor:

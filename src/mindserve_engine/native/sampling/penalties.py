@@ -55,23 +55,26 @@ def has_penalties(params: SamplingParams) -> bool:
     return params.repetition_penalty != 1.0 or params.presence_penalty != 0.0 or params.frequency_penalty != 0.0
 
 
-def penalise(logits: Tensor, rows: Sequence[tuple[int, SampleRow, TokenHistory]]) -> None:
+def penalise(
+    logits: Tensor, rows: Sequence[tuple[int, SampleRow, TokenHistory]], dtype: torch.dtype = torch.float64
+) -> None:
     """Change the logits [S, V] in place; ``rows`` names the line of each penalised sequence.
 
     Repetition first (transformers: negative logits times the penalty, others divided by it), then OpenAI's
-    ``logit - presence * (count > 0) - frequency * count``."""
+    ``logit - presence * (count > 0) - frequency * count``. ``dtype`` is that of the arithmetic: the widest there is."""
+    device = logits.device
     sizes = [len(history.token_ids) for _, _, history in rows]
 
     def spread(values: list[float]) -> Tensor:
-        return torch.from_numpy(np.repeat(np.asarray(values, dtype=np.float64), sizes))
+        return torch.from_numpy(np.repeat(np.asarray(values, dtype=np.float64), sizes)).to(dtype).to(device)
 
-    lines = torch.from_numpy(np.repeat(np.asarray([line for line, _, _ in rows], dtype=np.int64), sizes))
-    tokens = torch.from_numpy(np.concatenate([history.token_ids for _, _, history in rows]))
-    counts = torch.from_numpy(np.concatenate([history.num_generated for _, _, history in rows]))
+    lines = torch.from_numpy(np.repeat(np.asarray([line for line, _, _ in rows], dtype=np.int64), sizes)).to(device)
+    tokens = torch.from_numpy(np.concatenate([history.token_ids for _, _, history in rows])).to(device)
+    counts = torch.from_numpy(np.concatenate([history.num_generated for _, _, history in rows])).to(device)
     repetition = spread([row.params.repetition_penalty for _, row, _ in rows])
     presence = spread([row.params.presence_penalty for _, row, _ in rows])
     frequency = spread([row.params.frequency_penalty for _, row, _ in rows])
-    found = logits[lines, tokens].to(torch.float64)
+    found = logits[lines, tokens].to(dtype)
     # Extreme penalties end at the largest float32, and never make an infinity or, of two, a NaN. An infinity or NaN
     # that is none of our doing stays.
     repeated = torch.where(found < 0, found * repetition, found / repetition)

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 
+import torch
 from torch import Tensor
 
 from mindserve_engine.native.batch import Candidates, Sampled, SampleRow
 from mindserve_engine.native.grammar import GrammarInvalid
 from mindserve_engine.native.sampling.bias import add_bias
 from mindserve_engine.native.sampling.candidates import best_candidates
-from mindserve_engine.native.sampling.draw import DrawRows, draw
+from mindserve_engine.native.sampling.draw import DrawRows, draw, redraw
 from mindserve_engine.native.sampling.grammar import Grammars
+from mindserve_engine.native.sampling.host_copy import HostCopy, Read
 from mindserve_engine.native.sampling.logprobs import Logprobs
 from mindserve_engine.native.sampling.penalties import TokenHistory, has_penalties, penalise
 from mindserve_engine.native.sampling.random_stream import uniform
@@ -23,41 +26,62 @@ _NOT_FINITE = "the model's output is not finite (NaN or infinity)"
 class Sampler:
     """Keeps the token counts of the sequences that need them; everything else is in the rows."""
 
-    def __init__(self) -> None:
+    def __init__(self, sum_dtype: torch.dtype = torch.float64) -> None:
+        """``sum_dtype``: the widest type in which the device sums."""
+        self._sum_dtype = sum_dtype
         self._histories: dict[int, TokenHistory] = {}
         self._grammars = Grammars()
 
     def sample(self, logits: Tensor, rows: list[SampleRow]) -> list[Sampled]:
-        """One result per row of ``logits`` [S, V]; may change the logits."""
+        """One result per row of ``logits`` [S, V]; may change the logits. Waits for the device once, and once more
+        where a distribution is very flat."""
         if not rows:
             return []
         logits = logits.float()
+        copy = HostCopy()
         logprobs = Logprobs(logits, rows)
-        beams = self._candidates(logits, rows)
+        top = logprobs.ask_largest(copy)
+        beams = self._candidates(logits, rows, copy)
         failures = self._bind(logits, rows)
         add_bias(logits, [(line, row) for line, row in enumerate(rows) if not row.num_candidates])
         self._penalise(logits, rows)
         best = logits.max(dim=-1)
-        finite = best.values.isfinite().tolist()
-        tokens: list[int] = best.indices.tolist()
-        drawn = [
-            line
-            for line, row in enumerate(rows)
-            if row.params.temperature > 0 and finite[line] and not row.num_candidates
-        ]
-        if drawn:
-            chosen = draw(_draw_rows(logits, best.values, rows, drawn))
-            for line, token in zip(drawn, chosen, strict=True):
-                tokens[line] = token
+        finite = copy.ask(best.values.isfinite())
+        tokens, taken = self._draw(logits, best.values, best.indices, rows, logprobs, copy, finite)
         results = [
             Sampled(token, logprobs=report) if ok else Sampled(0, failure=_NOT_FINITE)
-            for token, ok, report in zip(tokens, finite, logprobs.report(tokens), strict=True)
+            for token, ok, report in zip(tokens(), finite(), logprobs.report(taken, top), strict=True)
         ]
         for line, failure in failures.items():
             results[line] = Sampled(0, failure=failure)
-        for line, candidates in beams.items():
+        for line, candidates in beams().items():
             results[line] = replace(results[line], candidates=candidates)
         return results
+
+    def _draw(
+        self,
+        logits: Tensor,
+        best: Tensor,
+        tokens: Tensor,
+        rows: list[SampleRow],
+        logprobs: Logprobs,
+        copy: HostCopy,
+        finite: Read,
+    ) -> tuple[Read, Callable[[], list[float]]]:
+        """Fetch the tokens of all rows, drawn where they are (``tokens`` [S]: the likeliest of each), and their
+        log-probabilities; with them all that has been asked for."""
+        drawn = [line for line, row in enumerate(rows) if row.params.temperature > 0 and not row.num_candidates]
+        if not drawn:
+            return _fetch(tokens, logprobs, copy)
+        draws = _draw_rows(logits, best, rows, drawn, self._sum_dtype)
+        chosen = draw(draws)
+        tokens = _put(tokens, drawn, chosen.tokens)
+        too_flat: Read = list if chosen.too_flat is None else copy.ask(chosen.too_flat)
+        found = _fetch(tokens, logprobs, copy)
+        again = [place for place, is_flat in enumerate(too_flat()) if is_flat and finite()[drawn[place]]]
+        if not again:
+            return found
+        return _fetch(_put(tokens, [drawn[place] for place in again], redraw(draws.select(again))), logprobs, copy)
 
     def forget(self, sequence_id: int) -> None:
         self._histories.pop(sequence_id, None)
@@ -74,17 +98,19 @@ class Sampler:
             except GrammarInvalid as error:
                 failures[line] = f"its grammar cannot be followed any further: {error}"
             else:
-                logits[line].masked_fill_(~allowed, -math.inf)
+                logits[line].masked_fill_((~allowed).to(logits.device), -math.inf)
         return failures
 
-    def _candidates(self, logits: Tensor, rows: list[SampleRow]) -> dict[int, Candidates]:
+    def _candidates(self, logits: Tensor, rows: list[SampleRow], copy: HostCopy) -> Callable[[], dict[int, Candidates]]:
         """Of the rows of beams, by line."""
         lines = [line for line, row in enumerate(rows) if row.num_candidates]
         if not lines:
-            return {}
+            return dict
         beams = [rows[line] for line in lines]
         histories = [self._history(row) if has_penalties(row.params) else None for row in beams]
-        return dict(zip(lines, best_candidates(logits[lines], beams, histories), strict=True))
+        of_beams = logits.index_select(0, torch.tensor(lines).to(logits.device))
+        read = best_candidates(of_beams, beams, histories, copy, self._sum_dtype)
+        return lambda: dict(zip(lines, read(), strict=True))
 
     def _penalise(self, logits: Tensor, rows: list[SampleRow]) -> None:
         penalised = [
@@ -93,7 +119,7 @@ class Sampler:
             if has_penalties(row.params) and not row.num_candidates
         ]
         if penalised:
-            penalise(logits, penalised)
+            penalise(logits, penalised, self._sum_dtype)
 
     def _history(self, row: SampleRow) -> TokenHistory:
         history = self._histories.get(row.sequence_id)
@@ -103,14 +129,29 @@ class Sampler:
         return history
 
 
-def _draw_rows(logits: Tensor, best: Tensor, rows: list[SampleRow], drawn: list[int]) -> DrawRows:
-    chosen = [rows[line] for line in drawn]
-    everything = len(drawn) == len(rows)
-    return DrawRows(
-        logits=logits if everything else logits[drawn],
-        best=best if everything else best[drawn],
-        temperature=[row.params.temperature for row in chosen],
-        top_k=[row.params.top_k for row in chosen],
-        top_p=[row.params.top_p for row in chosen],
-        uniform=[uniform(seed=row.params.seed, index=row.index, position=row.position) for row in chosen],
+def _fetch(tokens: Tensor, logprobs: Logprobs, copy: HostCopy) -> tuple[Read, Callable[[], list[float]]]:
+    asked = copy.ask(tokens), logprobs.ask_taken(tokens, copy)
+    copy.fetch()
+    return asked
+
+
+def _put(tokens: Tensor, lines: list[int], drawn: Tensor) -> Tensor:
+    """``tokens`` [S] with those of ``lines`` replaced."""
+    if len(lines) == len(tokens):
+        return drawn
+    return tokens.index_copy(0, torch.tensor(lines).to(tokens.device), drawn)
+
+
+def _draw_rows(
+    logits: Tensor, best: Tensor, rows: list[SampleRow], drawn: list[int], sum_dtype: torch.dtype
+) -> DrawRows:
+    everything = DrawRows(
+        logits=logits,
+        best=best,
+        temperature=[row.params.temperature for row in rows],
+        top_k=[row.params.top_k for row in rows],
+        top_p=[row.params.top_p for row in rows],
+        uniform=[uniform(seed=row.params.seed, index=row.index, position=row.position) for row in rows],
+        sum_dtype=sum_dtype,
     )
+    return everything if len(drawn) == len(rows) else everything.select(drawn)

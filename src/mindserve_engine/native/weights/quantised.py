@@ -77,6 +77,15 @@ def widen(weight: LinearWeight) -> Tensor:
     return weight if isinstance(weight, Tensor) else weight.dequantise()
 
 
+def move(weight: LinearWeight, device: torch.device) -> LinearWeight:
+    """The weight on ``device``; itself where it is there."""
+    if isinstance(weight, Int4Weight):
+        return Int4Weight(weight.codes.to(device), weight.scale.to(device), weight.minimum.to(device))
+    if isinstance(weight, Int8Weight):
+        return Int8Weight(weight.codes.to(device), weight.scale.to(device))
+    return weight.to(device)
+
+
 def rows_of(weight: LinearWeight, rows: Tensor) -> Tensor:
     """[R, k] float32: the named rows as exactly as the weight is known."""
     return weight[rows].float() if isinstance(weight, Tensor) else weight.take_rows(rows).dequantise()

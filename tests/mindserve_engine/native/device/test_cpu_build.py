@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from mindserve_engine.native import runner
 from mindserve_engine.native.device import cpu_build
 from mindserve_engine.native.device.cpu import CpuDevice
 from mindserve_engine.native.device.cpu_build import load_library
 from mindserve_engine.native.device.cpu_compiled import CompiledCpuDevice
+from mindserve_engine.native.device.registry import create_device
 from mindserve_engine.options import EngineOptions
 
 _LINKS_RUBBISH = """
@@ -49,7 +49,7 @@ def a_compiler(folder: Path, script: str) -> str:
 
 
 def created() -> CpuDevice:
-    device = runner._create_device(EngineOptions(model_path=""))
+    device = create_device(EngineOptions(model_path=""))
     assert isinstance(device, CpuDevice)
     return device
 

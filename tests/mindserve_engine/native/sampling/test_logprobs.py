@@ -6,6 +6,7 @@ import json
 
 import torch
 
+from mindserve_engine.native.sampling.host_copy import HostCopy
 from mindserve_engine.native.sampling.logprobs import Logprobs
 from mindserve_engine.types import LOGPROB_FLOOR
 from tests.mindserve_engine.native.sampling.rows import row
@@ -17,7 +18,10 @@ def test_what_is_ruled_out_has_the_floor() -> None:
     logits[0, 1] = -1e30
     wanting = row()
     wanting.num_logprobs = 5
-    told, nothing = Logprobs(logits, [wanting, row(1)]).report([1, 3])
+    logprobs, copy = Logprobs(logits, [wanting, row(1)]), HostCopy()
+    top, taken = logprobs.ask_largest(copy), logprobs.ask_taken(torch.tensor([1, 3]), copy)
+    copy.fetch()
+    told, nothing = logprobs.report(taken, top)
     assert nothing is None
     assert told is not None
     assert told.logprob == LOGPROB_FLOOR

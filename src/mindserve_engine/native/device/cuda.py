@@ -1,0 +1,238 @@
+"""GPUs by CUDA: torch's operators, with attention by flash-attn where it is installed."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Final
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from mindserve_engine.interface import EngineError
+from mindserve_engine.native.batch import StepBatch
+from mindserve_engine.native.device.base import (
+    AttentionShape,
+    AttentionSpec,
+    DeviceBatch,
+    GraphBackend,
+    Layer,
+    LayerParts,
+    Linear,
+    Memory,
+)
+from mindserve_engine.native.device.cuda_attention import (
+    FLASH_BLOCK_SIZE,
+    FlashAttention,
+    GatheredAttention,
+    LayerPair,
+)
+from mindserve_engine.native.device.cuda_graph import CudaGraphs
+from mindserve_engine.native.device.layer import OperatorLayer
+from mindserve_engine.native.device.paged_batch import upload
+from mindserve_engine.native.device.self_test import check_operators
+from mindserve_engine.native.first_line import first_line
+from mindserve_engine.native.kv_memory import CacheRoom
+from mindserve_engine.native.weights.quantised import LinearWeight, widen
+from mindserve_engine.options import EngineOptions
+
+_MEMORY_FRACTION: Final = 0.9
+"""Of a GPU's memory that this process may use; the rest is for what CUDA takes and torch does not see."""
+_ASKED_BLOCK_SIZE: Final = 128
+"""The largest that ``cacheBlockSize`` can ask for, and its default: it stands for larger blocks too."""
+_FLASH_CAPABILITY: Final = (8, 0)
+_BFLOAT16_CAPABILITY: Final = (8, 0)
+
+log = logging.getLogger(__name__)
+
+
+class CudaDevice:
+    """Implements ``Device``. All but memory figures and graphs runs on any device of torch."""
+
+    name = "cuda"
+    sum_dtype = torch.float64
+
+    def __init__(
+        self, torch_device: torch.device, *, block_size: int, flash: FlashAttention | None, graphs: GraphBackend | None
+    ) -> None:
+        self.torch_device = torch_device
+        self.block_size = block_size
+        self.graphs: GraphBackend | None = None
+        self._capturing = graphs
+        self._flash = flash
+        self._gathered = GatheredAttention()
+        self._free_at_start = self.memory().free
+        self._torch_at_start = torch.cuda.memory_reserved(torch_device) if torch_device.type == "cuda" else 0
+
+    def loading(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def self_test(self, shape: AttentionShape, dtype: torch.dtype) -> None:
+        if self._flash is not None and self._flash.fits(shape.head_dim, dtype):
+            self.graphs = self._capturing
+        else:
+            log.warning("attention by torch's own operators over gathered blocks: decode steps are not captured")
+        check_operators(self, shape, dtype)
+
+    def memory(self) -> Memory:
+        free, total = torch.cuda.mem_get_info(self.torch_device)
+        return Memory(free=free, total=total)
+
+    def cache_room(self, widest_step: Callable[[], int]) -> CacheRoom:
+        """The GPU's figures are those of all its users: what this process takes beside torch is a difference."""
+        device = self.torch_device
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats(device)
+        cache_bytes = widest_step()
+        self.synchronize()
+        peak = torch.cuda.max_memory_allocated(device) - cache_bytes
+        torch.cuda.empty_cache()
+        memory = self.memory()
+        by_torch = torch.cuda.memory_reserved(device) - self._torch_at_start
+        outside_torch = max(0, self._free_at_start - memory.free - by_torch)
+        allowed = min(int(memory.total * _MEMORY_FRACTION), self._free_at_start)
+        return CacheRoom(max(0, allowed - peak - outside_torch), share=1.0, is_shared=False)
+
+    def synchronize(self) -> None:
+        torch.cuda.synchronize(self.torch_device)
+
+    def kv_cache(
+        self, *, num_layers: int, num_blocks: int, block_size: int, kv_heads: int, head_dim: int, dtype: torch.dtype
+    ) -> list[LayerPair]:
+        shape = (num_blocks, block_size, kv_heads, head_dim)
+        return [
+            (
+                torch.zeros(shape, dtype=dtype, device=self.torch_device),
+                torch.zeros(shape, dtype=dtype, device=self.torch_device),
+            )
+            for _ in range(num_layers)
+        ]
+
+    def upload(self, batch: StepBatch) -> DeviceBatch:
+        return upload(batch, self.torch_device, self.host_buffer)
+
+    def host_buffer(self, num_words: int) -> Tensor:
+        """[n] int64 of pinned memory: torch gives it again only when copies from it are done."""
+        return torch.empty(num_words, dtype=torch.int64, pin_memory=self.torch_device.type == "cuda")
+
+    def compute_dtype(self, held: torch.dtype, *, quantised: bool) -> torch.dtype:
+        return held
+
+    def linear(self, weight: LinearWeight, bias: Tensor | None, dtype: torch.dtype) -> Linear:
+        """Quantised weights are widened once, when they are loaded."""
+        matrix = widen(weight).to(dtype).to(self.torch_device)
+        offset = None if bias is None else bias.to(dtype).to(self.torch_device)
+        return lambda x: functional.linear(x, matrix, offset)
+
+    def layer(self, parts: LayerParts) -> Layer:
+        return OperatorLayer(self, parts)
+
+    def norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
+        if weight.dim() == 1:
+            return functional.rms_norm(x, weight.shape, weight, eps)
+        return functional.rms_norm(x, weight.shape[-1:], None, eps) * weight
+
+    def add_norm(self, x: Tensor, residual: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+        total = residual + x
+        return self.norm(total, weight, eps), total
+
+    def rotary_factors(self, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
+        """The sines carry the sign of the rotation, so that a plain roll takes the place of negate-and-swap."""
+        first, second = sin.chunk(2, dim=-1)
+        return cos[:, None], torch.cat([-first, second], dim=-1)[:, None]
+
+    def rotary(self, x: Tensor, factors: tuple[Tensor, Tensor]) -> Tensor:
+        cos, signed_sin = factors
+        return torch.addcmul(x * cos, x.roll(x.shape[-1] // 2, dims=-1), signed_sin)
+
+    def rotate_both(self, query: Tensor, key: Tensor, factors: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        """Implements ``self_test.TestedDevice``."""
+        return self.rotary(query, factors), self.rotary(key, factors)
+
+    def swiglu(self, gate_up: Tensor) -> Tensor:
+        gate, up = gate_up.chunk(2, dim=-1)
+        return functional.silu(gate).mul_(up)
+
+    def write_kv(self, key: Tensor, value: Tensor, cache: LayerPair, batch: DeviceBatch) -> None:
+        slots = batch.plan.slots.long()
+        for half, written in zip(cache, (key, value), strict=True):
+            half.flatten(0, 1).index_copy_(0, slots, written.to(half.dtype))
+
+    def copy_blocks(self, cache: LayerPair, pairs: list[tuple[int, int]]) -> None:
+        sources, destinations = torch.tensor(pairs, dtype=torch.int64).to(self.torch_device).unbind(1)
+        for half in cache:
+            half.index_copy_(0, destinations, half.index_select(0, sources))
+
+    def attention(
+        self, query: Tensor, key: Tensor, value: Tensor, cache: LayerPair, batch: DeviceBatch, spec: AttentionSpec
+    ) -> Tensor:
+        has_kernel = self._flash is not None and self._flash.fits(query.shape[-1], query.dtype)
+        way = self._flash if self._flash is not None and has_kernel else self._gathered
+        return way.attend(query, cache, batch.plan, spec).flatten(1)
+
+
+def create(options: EngineOptions) -> CudaDevice:
+    """Raises ``EngineError`` with one line for what is missing, or what the options ask for in vain."""
+    device = _device(options)
+    if options.deterministic:
+        raise EngineError("deterministic: is not available on cuda")
+    capability = torch.cuda.get_device_capability(device)
+    if options.dtype in ("auto", "bfloat16") and capability < _BFLOAT16_CAPABILITY:
+        raise EngineError(
+            f"dtype: bfloat16 is not available on {torch.cuda.get_device_name(device)}, float16 and float32 are"
+        )
+    # float32 means float32: products in TF32 keep ten bits
+    torch.backends.cuda.matmul.allow_tf32 = False
+    torch.backends.cudnn.allow_tf32 = False
+    flash = _flash_attention() if options.dtype != "float32" and capability >= _FLASH_CAPABILITY else None
+    log.info("cuda %d: %s, torch %s", device.index, torch.cuda.get_device_name(device), torch.__version__)
+    return CudaDevice(
+        device,
+        block_size=block_size_of(options.block_size, has_flash=flash is not None),
+        flash=flash,
+        graphs=CudaGraphs(),
+    )
+
+
+def _device(options: EngineOptions) -> torch.device:
+    if torch.version.cuda is None:
+        raise EngineError(
+            f"device: cuda: torch {torch.__version__} is a build without CUDA; install the one of PyPI's index"
+        )
+    if not torch.cuda.is_available():
+        raise EngineError("device: cuda: no GPU is visible, or its driver is too old for this torch")
+    number = options.device_ids[0] if options.device_ids else 0
+    if not 0 <= number < torch.cuda.device_count():
+        raise EngineError(f"npuDeviceIds: {number} is not among the {torch.cuda.device_count()} visible devices")
+    torch.cuda.set_device(number)
+    return torch.device("cuda", number)
+
+
+def block_size_of(asked: int, *, has_flash: bool) -> int:
+    """Tokens per block; ``asked``: cacheBlockSize. Raises ``EngineError`` when it cannot be had."""
+    if not has_flash:
+        if not 16 <= asked <= _ASKED_BLOCK_SIZE or asked % 16:
+            raise EngineError(f"cacheBlockSize: {asked} is not a multiple of 16 between 16 and {_ASKED_BLOCK_SIZE}")
+        return asked
+    if asked != _ASKED_BLOCK_SIZE:
+        raise EngineError(
+            f"cacheBlockSize: {asked} is not available on cuda with flash-attn, only {_ASKED_BLOCK_SIZE}, which stands "
+            f"for its blocks of {FLASH_BLOCK_SIZE}"
+        )
+    return FLASH_BLOCK_SIZE
+
+
+def _flash_attention() -> FlashAttention | None:
+    """flash-attn, if it is there and can be loaded: it is built for one version of torch and CUDA."""
+    if find_spec("flash_attn") is None:
+        log.warning("flash-attn is not installed: attention runs by torch's own operators, which is slower")
+        return None
+    try:
+        return FlashAttention(import_module("flash_attn"))
+    except (ImportError, OSError) as error:
+        log.warning("flash-attn cannot be loaded (%s): attention runs by torch's own operators", first_line(error))
+        return None

@@ -1,0 +1,43 @@
+"""Graphs of an NPU: attention takes the lengths of sequences as numbers of the host, which each replay renews."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from torch import Tensor
+
+from mindserve_engine.native.device.npu_operators import NpuRuntime
+from mindserve_engine.native.device.paged_batch import HostBuffer
+
+
+class NpuStep:
+    """Implements ``CapturedStep``."""
+
+    def __init__(self, graph: Any, output: Tensor) -> None:
+        self._graph = graph
+        self.output = output
+
+    def replay(self, kv_lengths: list[int]) -> None:
+        # one entry holds for all layers
+        self._graph.update(cpu_update_input=[{"actual_seq_lengths_kv": kv_lengths}])
+        self._graph.replay()
+
+
+class NpuGraphs:
+    """Implements ``GraphBackend``. All graphs share one pool of memory: only one runs at a time."""
+
+    def __init__(self, runtime: NpuRuntime, host_buffer: HostBuffer) -> None:
+        self._runtime = runtime
+        self._host_buffer = host_buffer
+        self._pool = runtime.graph_pool_handle()
+
+    def host_buffer(self, num_words: int) -> Tensor:
+        return self._host_buffer(num_words)
+
+    def capture(self, run: Callable[[], Tensor]) -> NpuStep:
+        graph = self._runtime.NPUGraph()
+        # auto_dispatch_capture makes each call of attention a task of its own that ``update`` can change
+        with self._runtime.graph(graph, pool=self._pool, auto_dispatch_capture=True, capture_error_mode="thread_local"):
+            output = run()
+        return NpuStep(graph, output)

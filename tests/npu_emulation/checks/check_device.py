@@ -1,0 +1,201 @@
+"""What the npu device asks of its machine, and what it does with the answers."""
+
+from __future__ import annotations
+
+import gc
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from mindserve_engine.interface import EngineError
+from mindserve_engine.native.batch import StepBatch
+from mindserve_engine.native.device import npu
+from mindserve_engine.native.device.base import AttentionShape, AttentionSpec
+from mindserve_engine.native.device.npu import NpuDevice
+from mindserve_engine.native.device.registry import create_device
+from mindserve_engine.native.runner import NativeRunner
+from mindserve_engine.options import EngineOptions
+from tests import tiny_models
+from tests.engine.drive import Driver, load, random_prompts
+from tests.npu_emulation.graph import NPUGraph
+from tests.npu_emulation.plugin import MODULE
+from tests.npu_emulation.tensors import Emulator
+
+SIZES = {"head_dim": 64}
+
+
+@pytest.fixture
+def device() -> NpuDevice:
+    gc.collect()  # what former checks had on the device
+    made = create_device(EngineOptions(model_path=Path(), device="npu"))
+    assert isinstance(made, NpuDevice)
+    return made
+
+
+def refusal(**options: Any) -> str:
+    with pytest.raises(EngineError) as caught:
+        create_device(EngineOptions(model_path=Path(), device="npu", **options))
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"block_size": 16}, "cacheBlockSize: 16"),
+        ({"device_ids": [1]}, "npuDeviceIds: 1 is not among the 1 visible"),
+        ({"max_batch_size": 5000}, "maxBatchSize: 5000"),
+        ({"deterministic": True}, "deterministic: "),
+    ],
+)
+def check_what_it_cannot_do_is_refused_by_the_options_name(options: dict[str, Any], says: str) -> None:
+    assert says in refusal(**options)
+
+
+def check_the_310p_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(MODULE, "name", "Ascend310P3", raising=False)
+    assert "Ascend310P3 is not supported" in refusal()
+
+
+def check_no_visible_device_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(MODULE, "num_devices", 0, raising=False)
+    assert "ASCEND_RT_VISIBLE_DEVICES" in refusal()
+
+
+@pytest.mark.parametrize("text", ["0", "1.5", "much"])
+def check_a_fraction_is_a_fraction(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.setenv("NPU_MEMORY_FRACTION", text)
+    assert f"NPU_MEMORY_FRACTION: '{text}'" in refusal()
+
+
+@pytest.mark.parametrize(
+    ("shape", "says"),
+    [
+        (AttentionShape(4, 2, 256), "heads of 256"),
+        (AttentionShape(4, 2, 80), "heads of 80"),
+        (AttentionShape(5, 2, 64), "5 query heads over 2"),
+        (AttentionShape(128, 1, 64), "128 query heads over 1"),
+        (AttentionShape(512, 512, 64), "512 query heads"),
+    ],
+)
+def check_shapes_are_refused_by_name(device: NpuDevice, shape: AttentionShape, says: str) -> None:
+    with pytest.raises(EngineError, match=says):
+        device.self_test(shape, torch.bfloat16)
+
+
+def check_models_it_cannot_run_are_refused_when_they_are_loaded(tmp_path: Path) -> None:
+    for name, says in (("qwen3", "heads of 32"), ("gemma2", "runs on cpu and cuda alone")):
+        path = tiny_models.build(name, tmp_path / name)
+        with pytest.raises(EngineError, match=says):
+            load(path, device="npu", dtype="bfloat16")
+    path = tiny_models.build("llama", tmp_path / "llama", **SIZES)
+    with pytest.raises(EngineError, match="dtype: float32 is not available on the npu"):
+        load(path, device="npu")
+
+
+def check_a_model_in_16_bits(tmp_path: Path) -> None:
+    loaded = load(tiny_models.build("llama", tmp_path / "m", **SIZES), device="npu", dtype="bfloat16")
+    driver = Driver(loaded)
+    driver.add("one", random_prompts([20], vocab_size=tiny_models.VOCAB_SIZE)[0], 8)
+    assert len(driver.run()["one"]) == 8
+    assert not driver.failures
+
+
+def check_a_sliding_window(device: NpuDevice) -> None:
+    """The last of 200 keys of three values sees as many as the window holds, itself among them."""
+    spec = AttentionSpec(scale=1e-9, window=3)
+    [cache] = device.kv_cache(num_layers=1, num_blocks=2, block_size=128, kv_heads=1, head_dim=64, dtype=torch.float16)
+    numbers = torch.arange(200.0).to(torch.float16)[:, None, None].expand(200, 1, 64).contiguous().to("npu")
+    batch = device.upload(
+        StepBatch(
+            token_ids=[0] * 200,
+            positions=list(range(200)),
+            slots=list(range(200)),
+            query_ends=[200],
+            kv_lengths=[200],
+            block_tables=[[0, 1]],
+        )
+    )
+    device.write_kv(numbers, numbers, cache, batch)
+    mixed = device.attention(numbers, numbers, numbers, cache, batch, spec)
+    assert mixed[:, 0].tolist() == [0, 0.5, *range(1, 199)]
+
+
+def check_memory_is_a_difference(device: NpuDevice, emulator: Emulator) -> None:
+    """What others take of the card is not ours to count twice; what we take outside torch is."""
+    kept = torch.empty(2**20, dtype=torch.uint8, device="npu")
+    outside = 5 * 2**20
+
+    def widest_step() -> int:
+        torch.empty(7 * 2**20, dtype=torch.uint8, device="npu")
+        emulator.memory.others += outside  # such as the workspaces of operators
+        return 3 * 2**20
+
+    room = device.cache_room(widest_step)
+    held = emulator.memory.allocated + 7 * 2**20
+    allowed = min(int(emulator.memory.total * 0.8), device._free_at_start)
+    assert (room.share, room.is_shared) == (1.0, False)
+    assert room.free_bytes == pytest.approx(allowed - (held - 3 * 2**20) - outside, abs=2**16)
+    assert kept.numel()
+
+
+def check_a_crowded_card_gives_less(emulator: Emulator) -> None:
+    emulator.memory.others = emulator.memory.total // 2
+    device = create_device(EngineOptions(model_path=Path(), device="npu"))
+    assert device.cache_room(lambda: 0).free_bytes < emulator.memory.total // 2
+
+
+def check_graphs_that_do_not_fit_are_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    NPUGraph.max_graphs = 2
+    path = tiny_models.build("llama", tmp_path / "m", **SIZES)
+    loaded = load(path, device="npu", dtype="bfloat16", max_batch_size=8)
+    assert isinstance(loaded.runner, NativeRunner)
+    assert loaded.runner.graphs is not None
+    assert loaded.runner.graphs.sizes == [1, 2]
+    assert "no graphs for decode batches of [4, 8]" in caplog.text
+    driver = Driver(loaded, max_batch_size=8)
+    for number, prompt in enumerate(random_prompts([5] * 4, vocab_size=tiny_models.VOCAB_SIZE)):
+        driver.add(str(number), prompt, 5)
+    assert all(len(tokens) == 5 for tokens in driver.run().values())
+
+
+def check_no_graphs_with_blocking_launches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ASCEND_LAUNCH_BLOCKING", "1")
+    assert create_device(EngineOptions(model_path=Path(), device="npu")).graphs is None
+
+
+def check_wrong_replays_are_found_before_serving(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lengths of the captured step instead of this one's: what forgetting the update would do."""
+    monkeypatch.setattr(NPUGraph, "update", lambda self, cpu_update_input: None)
+    path = tiny_models.build("llama", tmp_path / "m", **SIZES)
+    with pytest.raises(EngineError, match="npuGraph: a replayed decode step"):
+        load(path, device="npu", dtype="bfloat16")
+
+
+def check_a_replay_nobody_waited_for_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step that fails after its replay must not be overtaken by the next."""
+    loaded = load(tiny_models.build("llama", tmp_path / "m", **SIZES), device="npu", dtype="bfloat16")
+    runner: Any = loaded.runner
+    driver = Driver(loaded)
+    driver.add("one", random_prompts([5], vocab_size=tiny_models.VOCAB_SIZE)[0], 8)
+    driver.step()
+    sample = runner._sampler.sample
+
+    def failing(logits: Any, rows: Any) -> Any:
+        monkeypatch.setattr(runner._sampler, "sample", sample)
+        raise RuntimeError("no luck")
+
+    monkeypatch.setattr(runner._sampler, "sample", failing)
+    driver.step()
+    assert driver.failures == {"one": "its computation failed"} or len(driver.run()["one"]) == 8
+    driver.add("two", random_prompts([5], vocab_size=tiny_models.VOCAB_SIZE)[0], 8)
+    assert len(driver.run()["two"]) == 8
+
+
+def check_the_fraction_of_mindie(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NPU_MEMORY_FRACTION", raising=False)
+    assert npu.memory_fraction() == 0.8
+    monkeypatch.setenv("NPU_MEMORY_FRACTION", "0.5")
+    assert npu.memory_fraction() == 0.5
