@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -56,3 +57,7 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     trust_remote_code: bool = False
     runner: str = "mindserve_engine.native.runner:load_runner"
     """``module:function`` that loads the model in the native engine's process."""
+    engine_args: dict[str, Any] = {}
+    """Further arguments of the engine below, by its own names; they win over what the options above give. The vllm
+    engine's are those of vLLM's EngineArgs (``tensor_parallel_size``, ``enforce_eager``, ...); other engines have
+    none."""

@@ -1,4 +1,4 @@
-"""Engines by name. An engine's module is imported only when it is asked for, so that naming one never imports torch."""
+"""Engines by name. A module is imported only when it is asked for: naming one imports neither torch nor vllm."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from mindserve_engine.options import EngineOptions
 _FACTORIES: Final = {
     "native": "mindserve_engine.native.process",
     "scripted": "mindserve_engine.scripted.engine",
+    "vllm": "mindserve_engine.vllm.engine",
 }
 
 

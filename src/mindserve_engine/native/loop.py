@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from mindserve_engine.beam import BeamSearch, Continuation
 from mindserve_engine.interface import EngineError
 from mindserve_engine.native.batch import Runner, Sampled
-from mindserve_engine.native.beam import BeamSearch, Continuation
 from mindserve_engine.native.block_pool import BlockPool, PoolCorrupted
 from mindserve_engine.native.compiling import Compiling
 from mindserve_engine.native.execution import Execution, Results
@@ -160,7 +160,7 @@ class EngineLoop:
         compiling = [one for one in self._compiling.sequences if one.request_number == number]
         return compiling or self._scheduler.of_request(number)
 
-    def _search(self, request: GenerationRequest) -> BeamSearch | None:
+    def _search(self, request: GenerationRequest) -> BeamSearch[Sequence] | None:
         if not request.beam_width:
             return None
         room = self._info.max_context - len(request.prompt_token_ids)
@@ -181,7 +181,7 @@ class EngineLoop:
 
     def _take(self, schedule: Schedule, results: Results, now: float) -> list[SequenceEvent]:
         events: list[SequenceEvent] = []
-        beams: dict[BeamSearch, dict[Sequence, Sampled]] = {}
+        beams: dict[BeamSearch[Sequence], dict[Sequence, Sampled]] = {}
         for sequence, num_tokens in schedule.items():
             if sequence.request.request_id not in self._requests:  # ended with another of its beams
                 continue
@@ -229,12 +229,12 @@ class EngineLoop:
         )
 
     def _advance(
-        self, search: BeamSearch, candidates: dict[Sequence, Sampled], now: float, batch_size: int
+        self, search: BeamSearch[Sequence], candidates: dict[Sequence, Sampled], now: float, batch_size: int
     ) -> list[SequenceEvent]:
         """Make the beams of the next step out of those of this one; events come when the search is over."""
         timing = _timing(next(iter(candidates)), now, batch_size)
         search.timings.append(timing)
-        heirs: dict[Sequence, list[Continuation]] = {beam: [] for beam in candidates}
+        heirs: dict[Sequence, list[Continuation[Sequence]]] = {beam: [] for beam in candidates}
         for continuation in search.advance(candidates):
             heirs[continuation.parent].append(continuation)
         if not any(heirs.values()):
@@ -254,7 +254,7 @@ class EngineLoop:
                 self._end(beam)
         return []
 
-    def _give_up(self, search: BeamSearch) -> list[SequenceEvent]:
+    def _give_up(self, search: BeamSearch[Sequence]) -> list[SequenceEvent]:
         del self._requests[search.request.request_id]
         capacity = self._runner.num_blocks * self._runner.block_size
         return _failures(search.request, f"its {search.width} beams outgrew the KV memory of {capacity} tokens")

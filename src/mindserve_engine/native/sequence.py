@@ -13,7 +13,7 @@ from mindserve_engine.types import FinishReason, GenerationRequest, TokenLogprob
 if TYPE_CHECKING:
     from llguidance import LLMatcher
 
-    from mindserve_engine.native.beam import BeamSearch
+    from mindserve_engine.beam import BeamSearch
 
 
 @dataclass(slots=True, eq=False)
@@ -48,7 +48,7 @@ class Sequence:
     """Prompt tokens taken from the prefix cache when it first ran; ``None`` before that."""
     grammar: LLMatcher | None = None
     """What the request's grammar became, at its start."""
-    search: BeamSearch | None = None
+    search: BeamSearch[Sequence] | None = None
     """Beams of one request share it and live in lockstep."""
     beam_score: float = 0.0
     """Sum of the tokens' log-probabilities after penalties, of a beam."""
