@@ -10,7 +10,6 @@ from mindserve.config._generated import Config
 from mindserve.config.batch import max_batch_size
 from mindserve.config.known_keys import ignored_keys, unknown_keys
 from mindserve.config.listen import listen_addresses
-from mindserve.config.overrides import the_model
 from mindserve.config.paths import api_key_file
 from mindserve.config.settings import Dialect
 from mindserve.config.vllm_rules import plugins_without_effect, vllm_notes

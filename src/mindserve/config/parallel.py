@@ -34,7 +34,9 @@ def parallel_faults(config: Config, nodes: Nodes | None) -> Iterator[Fault]:
     model = the_model(config)
     if model.backend_type == "scripted":
         return
-    zeros = [Fault(f"{_MODEL}.{key}", "0 is neither -1 nor at least 1") for key in ("tp", "dp") if not getattr(model, key)]
+    zeros = [
+        Fault(f"{_MODEL}.{key}", "0 is neither -1 nor at least 1") for key in ("tp", "dp") if not getattr(model, key)
+    ]
     if zeros:
         yield from zeros
     elif model.backend_type == "vllm":
@@ -88,5 +90,7 @@ def _node_faults(sizes: Parallel, num_nodes: int) -> Iterator[Fault]:
         problem = f"{sizes.num_devices} devices cannot be spread evenly over {num_nodes} machines"
         yield Fault(f"{_MODEL}.tp", problem)
     if sizes.data > 1 and math.gcd(sizes.data, num_nodes) != num_nodes:
-        problem = f"{sizes.data} is neither 1 nor a multiple of the {num_nodes} machines: each runs as many whole copies"
+        problem = (
+            f"{sizes.data} is neither 1 nor a multiple of the {num_nodes} machines: each runs as many whole copies"
+        )
         yield Fault(f"{_MODEL}.dp", problem)

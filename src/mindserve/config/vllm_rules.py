@@ -66,7 +66,10 @@ def vllm_notes(config: Config) -> Iterator[str]:
         if backend.vllm_config.model_fields_set:
             yield "VllmConfig has no effect: backendType is not vllm"
         return
-    given = {"numThreads": "num_threads" in model.model_fields_set, "mediaPositions": "media_positions" in model.model_fields_set}
+    given = {
+        "numThreads": "num_threads" in model.model_fields_set,
+        "mediaPositions": "media_positions" in model.model_fields_set,
+    }
     given["engineHeartbeatTimeout"] = "engine_heartbeat_timeout" in backend.model_fields_set
     if any(given.values()):
         yield f"no effect with the vllm engine: {', '.join(key for key, is_given in given.items() if is_given)}"
