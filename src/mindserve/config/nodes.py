@@ -12,7 +12,6 @@ from mindserve.config._generated import Config
 from mindserve.config.faults import Fault
 from mindserve.config.overrides import CONTAINER_IP, the_model
 from mindserve.config.paths import path_text
-from mindserve.errors import shown
 
 RANK_TABLE_VARIABLES: Final = ("RANKTABLEFILE", "RANK_TABLE_FILE")
 """MindIE's name for the rank table's path, and that of CANN's own libraries."""
@@ -122,8 +121,9 @@ def _table_problems(table: _RankTable) -> Iterator[str]:
         if not _address(server):
             yield f"server_list[{number}] has no container_ip, host_ip or server_id"
     ranks = sorted(rank for server in servers for rank in server.ranks)
-    if ranks != list(range(len(ranks))):
-        yield f"rank_id: {shown(ranks)} are not 0 to {len(ranks) - 1}, each once"
+    missing = sorted(set(range(len(ranks))) - set(ranks))
+    if missing:
+        yield f"rank_id: {missing[0]} is missing, {len(ranks)} devices have 0 to {len(ranks) - 1}, each once"
     sizes = sorted({len(server.device) for server in servers})
     if len(sizes) > 1:
         yield f"the machines have {' and '.join(map(str, sizes))} devices: as many on each are needed"

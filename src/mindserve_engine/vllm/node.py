@@ -7,11 +7,14 @@ import contextlib
 import dataclasses
 import os
 import signal
+import sys
 import time
+import traceback
 from collections.abc import Callable
 from types import FrameType
 from typing import Any, Final, NoReturn
 
+from mindserve_engine.interface import EngineError
 from mindserve_engine.options import EngineOptions
 from mindserve_engine.vllm.launch import prepare
 
@@ -68,7 +71,12 @@ def _become(work: Callable[[], None]) -> NoReturn:
         status = 0
     except SystemExit as error:
         status = error.code if isinstance(error.code, int) else 0
+    except EngineError as error:
+        print(error, file=sys.stderr)  # noqa: T201 - to a person
+    except BaseException:
+        traceback.print_exc()
     finally:
+        sys.stderr.flush()
         os._exit(status)
 
 
