@@ -13,6 +13,7 @@ _FACTORIES: Final = {
     "scripted": "mindserve_engine.scripted.engine",
     "vllm": "mindserve_engine.vllm.engine",
 }
+_NODES: Final = {"vllm": "mindserve_engine.vllm.node"}
 
 
 def engine_names() -> tuple[str, ...]:
@@ -27,3 +28,11 @@ def create_engine(name: str, options: EngineOptions) -> Engine:
     """
     engine: Engine = import_module(_FACTORIES[name]).create(options)
     return engine
+
+
+def work_for_another(name: str, options: EngineOptions) -> int:
+    """Compute for an engine called ``name`` on another machine, until it ends or a signal comes; returns the exit
+    status. Blocking, and only while the process has one thread. Raises ``KeyError`` for an engine that is not spread
+    over machines."""
+    status: int = import_module(_NODES[name]).work(options)
+    return status

@@ -10,10 +10,9 @@ from mindserve.config._generated import Config
 from mindserve.config.batch import max_batch_size
 from mindserve.config.known_keys import ignored_keys, unknown_keys
 from mindserve.config.listen import listen_addresses
-from mindserve.config.overrides import the_model
 from mindserve.config.paths import api_key_file
-from mindserve.config.plugins import ALWAYS_ON, plugin_types
 from mindserve.config.settings import Dialect
+from mindserve.config.vllm_rules import plugins_without_effect, vllm_notes
 
 
 def start_notes(path: Path | None, raw: dict[str, object], config: Config, base: Path) -> tuple[str, ...]:
@@ -58,6 +57,7 @@ def _config_notes(config: Config) -> Iterator[str]:
     size, key = max_batch_size(config)
     if size < schedule.max_batch_size:
         yield f"maxBatchSize {schedule.max_batch_size} is lowered to {size}, {key}"
-    without_effect = [name for name in plugin_types(the_model(config).plugin_params) if name not in ALWAYS_ON]
+    without_effect = plugins_without_effect(config)
     if without_effect:
         yield f"plugin_params: no effect here: {', '.join(without_effect)}"
+    yield from vllm_notes(config)

@@ -27,6 +27,7 @@ from mindserve.config.paths import (
     template_text,
 )
 from mindserve.config.plugins import PluginParamsInvalid, plugin_types
+from mindserve.config.vllm_rules import vllm_faults
 from mindserve.errors import StartupError, shown
 
 _SERVER: Final = "ServerConfig"
@@ -182,4 +183,5 @@ _RULES: Final = (
     _Rule(_templates, (f"{_MODEL}.models",)),
     _Rule(_media, (f"{_MEDIA}.maxMedia", f"{_MEDIA}.allowedAddresses")),
     _Rule(_weights, (WEIGHTS_PATH, f"{_MODEL}.backendType")),
+    _Rule(vllm_faults, ("BackendConfig.VllmConfig", "BackendConfig.modelInstanceNumber", _MODEL)),
 )

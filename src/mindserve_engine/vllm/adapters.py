@@ -26,7 +26,12 @@ def largest_rank(adapters: Mapping[str, Path]) -> int:
     """The least of ``RANKS`` that all adapters fit, 0 without adapters. Raises ``EngineError`` naming the adapter that
     cannot be applied exactly."""
     ranks = [_rank(name, folder) for name, folder in adapters.items()]
-    return next(room for room in RANKS if room >= max(ranks)) if ranks else 0
+    return room_for_rank(max(ranks, default=0))
+
+
+def room_for_rank(rank: int) -> int:
+    """The least of ``RANKS`` that ``rank``, at most the last of them, fits; 0 for 0."""
+    return next(room for room in RANKS if room >= rank) if rank else 0
 
 
 def _rank(name: str, folder: Path) -> int:

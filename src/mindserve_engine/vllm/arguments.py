@@ -7,6 +7,8 @@ from typing import Any, Final
 
 from mindserve_engine.interface import EngineError
 from mindserve_engine.options import EngineOptions
+from mindserve_engine.vllm.adapters import room_for_rank
+from mindserve_engine.vllm.scale import scale_arguments
 
 ALL_LOGPROBS: Final = -1
 """vLLM's word for: as many as the vocabulary has. What requests may ask for is checked before vLLM sees them."""
@@ -56,9 +58,10 @@ def engine_arguments(options: EngineOptions, *, lora_rank: int = 0) -> dict[str,
     if options.adapters:
         # one that must be loaded again for a request would hold up everybody
         num_adapters = len(options.adapters)
-        arguments |= {"enable_lora": True, "max_loras": num_adapters, "max_cpu_loras": num_adapters}
-        arguments["max_lora_rank"] = lora_rank
-    return arguments | dict(options.engine_args)
+        num_running = min(options.vllm.max_loras, num_adapters) or num_adapters
+        arguments |= {"enable_lora": True, "max_loras": num_running, "max_cpu_loras": num_adapters}
+        arguments["max_lora_rank"] = max(lora_rank, room_for_rank(options.vllm.max_lora_rank))
+    return arguments | scale_arguments(options.vllm) | dict(options.engine_args)
 
 
 def optional_arguments(known: Mapping[str, object]) -> dict[str, Any]:

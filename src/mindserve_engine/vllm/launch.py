@@ -38,13 +38,26 @@ class Launched:
 
 def launch(options: EngineOptions) -> Launched:
     """Raises ``EngineError`` with one line, ``ImportError`` where vllm is not installed."""
-    set_environment(os.environ)
-    arguments = engine_arguments(options, lora_rank=largest_rank(options.adapters))
-    # Here, not above: they take seconds, and read the environment.
-    from vllm.engine.arg_utils import AsyncEngineArgs
+    _, config, has_all_temperatures = prepare(options)
     from vllm.v1.engine.async_llm import AsyncLLM
 
     from mindserve_engine.vllm.figures import NoFigures
+
+    try:
+        llm = AsyncLLM.from_vllm_config(config, stat_loggers=[NoFigures], disable_log_stats=True)
+    except Exception as error:  # whatever a machine without room makes vLLM raise
+        raise _cannot_run(options, error) from error
+    return Launched(llm, _info(config, options), has_all_temperatures)
+
+
+def prepare(options: EngineOptions, *, headless: bool = False) -> tuple[Any, Any, bool]:
+    """vLLM's ``AsyncEngineArgs``, the ``VllmConfig`` that comes of them, and whether temperatures beyond vLLM's go.
+    Raises as ``launch``.
+
+    ``headless``: for a machine that does not serve."""
+    set_environment(os.environ)
+    arguments = engine_arguments(options, lora_rank=largest_rank(options.adapters))
+    from vllm.engine.arg_utils import AsyncEngineArgs  # here, not above: it takes seconds, and reads the environment
 
     known = {field.name for field in dataclasses.fields(AsyncEngineArgs)}
     unknown = sorted(set(arguments) - known)
@@ -54,12 +67,14 @@ def launch(options: EngineOptions) -> Launched:
         args = AsyncEngineArgs(**(optional_arguments(dict.fromkeys(known)) | arguments))
         if "max_model_len" not in options.engine_args:
             args.max_model_len = _max_context(args, options)
-        config = args.create_engine_config()
-        has_all_temperatures = _add_temperatures(config)
-        llm = AsyncLLM.from_vllm_config(config, stat_loggers=[NoFigures], disable_log_stats=True)
-    except Exception as error:  # whatever a strange folder or a machine without room makes vLLM raise
-        raise EngineError(f"vLLM cannot run {options.model_path}: {first_line(error)}") from error
-    return Launched(llm, _info(config, options), has_all_temperatures)
+        config = args.create_engine_config(headless=headless)
+    except Exception as error:  # whatever a strange folder makes vLLM raise
+        raise _cannot_run(options, error) from error
+    return args, config, _add_temperatures(config)
+
+
+def _cannot_run(options: EngineOptions, error: Exception) -> EngineError:
+    return EngineError(f"vLLM cannot run {options.model_path}: {first_line(error)}")
 
 
 def _max_context(args: Any, options: EngineOptions) -> int:
