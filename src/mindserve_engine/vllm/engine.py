@@ -23,6 +23,7 @@ from mindserve_engine.types import (
     GenerationRequest,
     Vocabulary,
 )
+from mindserve_engine.vllm.kept import KeptEngine
 from mindserve_engine.vllm.launch import Launched, launch
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ def create(options: EngineOptions) -> Engine:
     installed."""
     if importlib.util.find_spec("vllm") is None:
         raise ModuleNotFoundError("No module named 'vllm'", name="vllm")
-    return VllmEngine(options)
+    return KeptEngine(options, VllmEngine)
 
 
 class VllmEngine:
@@ -71,7 +72,7 @@ class VllmEngine:
     async def _begin(self, launched: Launched) -> None:
         from mindserve_engine.vllm.served import Served  # here: it imports vllm
 
-        self._served = Served(launched)
+        self._served = Served(launched, self._options.vllm)
         self._info = launched.info
         await self._served.load_adapters(self._options.adapters)
         await self._served.warm_up()
@@ -118,6 +119,13 @@ class VllmEngine:
         if self._health.state is EngineState.READY and self._served is not None and self._served.is_dead:
             return EngineHealth(state=EngineState.FAILED, reason="vLLM's engine died")
         return self._health
+
+    def silent_ranks(self) -> tuple[int, ...]:
+        return () if self._served is None else self._served.ranks.silent()
+
+    def fail_all(self, reason: str) -> None:
+        if self._served is not None:
+            self._served.fail_all(reason)
 
     def stats(self) -> EngineStats:
         return EngineStats() if self._served is None else self._served.stats()

@@ -16,6 +16,7 @@ from mindserve_engine.vllm.answers import finish_reason, ranked, token_logprobs
 from mindserve_engine.vllm.clock import StepClock
 from mindserve_engine.vllm.faults import reason
 from mindserve_engine.vllm.params import num_tokens, search_params, sequence_params
+from mindserve_engine.vllm.ranks import Ranks
 from mindserve_engine.vllm.search import StepOfBeam, run_search
 
 
@@ -24,7 +25,14 @@ class Running:
     itself; vLLM's ``n`` is the same underneath."""
 
     def __init__(
-        self, request: GenerationRequest, llm: Any, clock: StepClock, info: EngineInfo, *, adapter: Any | None
+        self,
+        request: GenerationRequest,
+        llm: Any,
+        clock: StepClock,
+        info: EngineInfo,
+        ranks: Ranks,
+        *,
+        adapter: Any | None,
     ) -> None:
         """``adapter``: vLLM's ``LoRARequest``. Raises vLLM's refusal for parameters that it does not take."""
         self.request = request
@@ -35,6 +43,8 @@ class Running:
         """Of its prompt; None: nothing has come yet."""
         self._llm, self._clock, self._info = llm, clock, info
         self._adapter = adapter
+        self._ranks = ranks
+        self._rank = 0
         self._params = [] if request.beam_width else [sequence_params(request, i, info) for i in self._indices]
         self._tasks: dict[int, asyncio.Task[None]] = {}
 
@@ -44,6 +54,7 @@ class Running:
 
     def start(self, on_end: Callable[[Running], None]) -> QueuedGeneration:
         """``on_end`` is called when vLLM has nothing left to do for the request."""
+        self._rank = self._ranks.place(self.num_places)
         if self.request.beam_width:
             self._tasks[0] = asyncio.create_task(self._watched(self._search))
         else:
@@ -53,6 +64,7 @@ class Running:
         def ended(task: asyncio.Task[None]) -> None:
             left.discard(task)
             if not left:
+                self._ranks.leave(self._rank, self.num_places)
                 on_end(self)
 
         for task in self._tasks.values():
@@ -125,9 +137,13 @@ class Running:
     ) -> AsyncIterator[tuple[Any, Any]]:
         """vLLM's outputs for the prompt and what follows it, with the timings of their tokens."""
         prompt = tokens_input(self.request.prompt_token_ids + output_token_ids)
+        rank = self._rank if self._ranks.number > 1 else None
         self._clock.open(name)
+        self._ranks.open(self._rank)
         try:
-            async for output in self._llm.generate(prompt, params, name, lora_request=self._adapter):
+            async for output in self._llm.generate(
+                prompt, params, name, lora_request=self._adapter, data_parallel_rank=rank
+            ):
                 cached = output.num_cached_tokens
                 if cached is not None and output.outputs[0].token_ids:
                     # sequences of one request find each other's prompt in the cache: the first of them counts
@@ -135,4 +151,5 @@ class Running:
                     self.num_cached_tokens = cached if known is None else min(known, cached)
                 yield output, self._clock.take(name, len(output.outputs[0].token_ids))
         finally:
+            self._ranks.close(self._rank)
             self._clock.close(name)

@@ -12,12 +12,14 @@ from vllm.lora.request import LoRARequest
 from mindserve_engine.first_line import first_line
 from mindserve_engine.generation import QueuedGeneration
 from mindserve_engine.interface import EngineError, GenerationFailed, RequestInvalid
+from mindserve_engine.options import VllmOptions
 from mindserve_engine.types import EngineStats, GenerationRequest, SamplingParams
 from mindserve_engine.vllm.clock import StepClock
 from mindserve_engine.vllm.faults import REFUSALS
 from mindserve_engine.vllm.launch import Launched
 from mindserve_engine.vllm.params import check_params
 from mindserve_engine.vllm.processes import children, end_children
+from mindserve_engine.vllm.ranks import Ranks
 from mindserve_engine.vllm.running import Running
 from mindserve_engine.vllm.search import check_search
 
@@ -28,7 +30,7 @@ _SHUTDOWN_S: Final = 4.0
 class Served:
     """One event loop owns it."""
 
-    def __init__(self, launched: Launched) -> None:
+    def __init__(self, launched: Launched, options: VllmOptions) -> None:
         self._llm = launched.llm
         self._info = launched.info
         self._has_all_temperatures = launched.has_all_temperatures
@@ -36,6 +38,7 @@ class Served:
         """By request id, in the order in which they came."""
         self._adapters: dict[str, LoRARequest] = {}
         self._clock = StepClock(self._name_of)
+        self.ranks = Ranks(options.data_parallel, options.stall_timeout_s)
         self._num_prompt_tokens = self._num_cached_tokens = 0
         self._watch_steps()
 
@@ -46,6 +49,7 @@ class Served:
 
         async def watched() -> Any:
             outputs = await get_outputs()
+            self.ranks.heard(outputs.engine_index)
             self._clock.note(outputs)
             return outputs
 
@@ -92,7 +96,7 @@ class Served:
         check_params(request, has_all_temperatures=self._has_all_temperatures)
         adapter = None if request.adapter is None else self._adapters[request.adapter]
         try:
-            running = Running(request, self._llm, self._clock, self._info, adapter=adapter)
+            running = Running(request, self._llm, self._clock, self._info, self.ranks, adapter=adapter)
         except REFUSALS as error:
             raise RequestInvalid(field="sampling", reason=first_line(error)) from error
         self.running[request.request_id] = running
@@ -136,10 +140,13 @@ class Served:
             prefix_hit_tokens_total=self._num_cached_tokens,
         )
 
-    async def close(self, reason: str) -> None:
-        """What is in flight fails with ``reason``."""
+    def fail_all(self, reason: str) -> None:
         for running in list(self.running.values()):
             running.generation.fail(reason)
+
+    async def close(self, reason: str) -> None:
+        """What is in flight fails with ``reason``."""
+        self.fail_all(reason)
         await asyncio.gather(*(running.cancel() for running in list(self.running.values())))
         started = children()
         await asyncio.to_thread(self._llm.shutdown, _SHUTDOWN_S)
