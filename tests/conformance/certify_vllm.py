@@ -24,6 +24,8 @@ from tests.default_model import default_model_file
 
 NAME: Final = "SmolLM2-135M-Instruct"
 MAX_CONTEXT: Final = 2048
+MAX_TOKENS: Final = 64
+"""Of an answer: nothing is proved by longer ones."""
 KV_GB: Final = 1
 
 
@@ -43,10 +45,17 @@ def vllm_setup(folder: Path, model: Path, dialect: str, *only: str) -> Setup:
         "maxSeqLen": MAX_CONTEXT,
         "ModelConfig": [{"modelName": NAME, "modelWeightPath": str(model), "backendType": "vllm", "npuMemSize": KV_GB}],
     }
-    backend = {"ModelDeployConfig": deploy, "VllmConfig": {"engineArgs": {"enforce_eager": True}}}
+    schedule = {"maxIterTimes": MAX_TOKENS}
+    backend = {
+        "ModelDeployConfig": deploy,
+        "ScheduleConfig": schedule,
+        "VllmConfig": {"engineArgs": {"enforce_eager": True}},
+    }
     config.write_text(json.dumps({"ServerConfig": {"openAiSupport": dialect}, "BackendConfig": backend}), "utf-8")
     shipped = yaml.safe_load((PROFILES / f"mindserve{'' if dialect == 'vllm' else '-openai'}.yaml").read_text("utf-8"))
-    limits = {**shipped["limits"], "likely_token": LIKELY_TOKEN} if dialect == "openai" else shipped["limits"]
+    limits = {**shipped["limits"], "max_tokens": MAX_TOKENS, "max_prompt_tokens": MAX_CONTEXT - 1}
+    if dialect == "openai":
+        limits["likely_token"] = LIKELY_TOKEN
     profile.write_text(yaml.safe_dump({**shipped, "limits": limits}), "utf-8")
     return Setup(f"vllm, {dialect}", ["--config", str(config)], NAME, only, str(profile))
 
