@@ -23,6 +23,7 @@ from mindserve_engine.types import (
     GenerationRequest,
     Vocabulary,
 )
+from mindserve_engine.vllm.guardian import Guardian
 from mindserve_engine.vllm.kept import KeptEngine
 from mindserve_engine.vllm.launch import Launched, launch
 
@@ -38,7 +39,7 @@ def create(options: EngineOptions) -> Engine:
     installed."""
     if importlib.util.find_spec("vllm") is None:
         raise ModuleNotFoundError("No module named 'vllm'", name="vllm")
-    return KeptEngine(options, VllmEngine)
+    return KeptEngine(options, VllmEngine, Guardian)
 
 
 class VllmEngine:
