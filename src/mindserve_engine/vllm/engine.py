@@ -26,6 +26,7 @@ from mindserve_engine.types import (
 from mindserve_engine.vllm.guardian import Guardian
 from mindserve_engine.vllm.kept import KeptEngine
 from mindserve_engine.vllm.launch import Launched, launch
+from mindserve_engine.vllm.processes import Processes
 
 if TYPE_CHECKING:
     from mindserve_engine.vllm.served import Served
@@ -49,6 +50,7 @@ class VllmEngine:
         self._options = options
         self._health = EngineHealth(state=EngineState.LOADING, reason=f"vLLM is loading {options.model_path.name}")
         self._launching: Future[Launched] | None = None
+        self._processes: Processes | None = None
         self._served: Served | None = None
         self._info: EngineInfo | None = None
         self._grammars: GrammarCompiler | None = None
@@ -58,6 +60,7 @@ class VllmEngine:
         """vLLM blocks while it loads, so that happens in a thread."""
         if self._launching is not None:
             raise EngineError("an engine starts once")
+        self._processes = Processes()
         self._launching = in_daemon_thread(lambda: launch(self._options), name="launch-vllm")
         try:
             launched = await asyncio.wrap_future(self._launching)
@@ -73,7 +76,8 @@ class VllmEngine:
     async def _begin(self, launched: Launched) -> None:
         from mindserve_engine.vllm.served import Served  # here: it imports vllm
 
-        self._served = Served(launched, self._options.vllm)
+        assert self._processes is not None
+        self._served = Served(launched, self._processes, self._options.vllm)
         self._info = launched.info
         await self._served.load_adapters(self._options.adapters)
         await self._served.warm_up()
@@ -141,20 +145,18 @@ class VllmEngine:
     async def _close(self) -> None:
         if self._served is not None:
             await self._served.close(_CLOSED)
-        elif self._launching is not None:
-            await self._close_launching(self._launching)
+        elif self._launching is not None and self._processes is not None:
+            await _close_launching(self._launching, self._processes)
 
-    @staticmethod
-    async def _close_launching(launching: Future[Launched]) -> None:
-        """Without its processes vLLM gives the launch up."""
-        from mindserve_engine.vllm.processes import end_children
 
-        while not launching.done():
-            await asyncio.to_thread(end_children)
-            await asyncio.wait([asyncio.wrap_future(launching)], timeout=1.0)
-        with contextlib.suppress(Exception):
-            await asyncio.to_thread(launching.result().llm.shutdown, 0)
-        await asyncio.to_thread(end_children)
+async def _close_launching(launching: Future[Launched], processes: Processes) -> None:
+    """Without its processes vLLM gives the launch up."""
+    while not launching.done():
+        await asyncio.to_thread(processes.end)
+        await asyncio.wait([asyncio.wrap_future(launching)], timeout=1.0)
+    with contextlib.suppress(Exception):  # it failed
+        await asyncio.to_thread(launching.result().llm.shutdown, 0)
+    await asyncio.to_thread(processes.end)
 
 
 def in_daemon_thread(function: Callable[[], T], *, name: str) -> Future[T]:

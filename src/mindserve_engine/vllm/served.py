@@ -18,7 +18,7 @@ from mindserve_engine.vllm.clock import StepClock
 from mindserve_engine.vllm.faults import REFUSALS
 from mindserve_engine.vllm.launch import Launched
 from mindserve_engine.vllm.params import check_params
-from mindserve_engine.vllm.processes import children, end_children
+from mindserve_engine.vllm.processes import Processes
 from mindserve_engine.vllm.ranks import Ranks
 from mindserve_engine.vllm.running import Running
 from mindserve_engine.vllm.search import check_search
@@ -30,9 +30,10 @@ _SHUTDOWN_S: Final = 4.0
 class Served:
     """One event loop owns it."""
 
-    def __init__(self, launched: Launched, options: VllmOptions) -> None:
+    def __init__(self, launched: Launched, processes: Processes, options: VllmOptions) -> None:
         self._llm = launched.llm
         self._info = launched.info
+        self._processes = processes
         self._has_all_temperatures = launched.has_all_temperatures
         self.running: dict[str, Running] = {}
         """By request id, in the order in which they came."""
@@ -148,7 +149,5 @@ class Served:
         """What is in flight fails with ``reason``."""
         self.fail_all(reason)
         await asyncio.gather(*(running.cancel() for running in list(self.running.values())))
-        started = children()
         await asyncio.to_thread(self._llm.shutdown, _SHUTDOWN_S)
-        if started:
-            await asyncio.to_thread(end_children)
+        await asyncio.to_thread(self._processes.end)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from typing import Any
 
+import msgspec
 import pytest
 
 from mindserve_engine.interface import AdmissionError, PromptTooLong, QueueFull, RequestInvalid
@@ -47,8 +48,7 @@ async def test_the_field_is_named(subject: Subject, field: str, fields: dict[str
 
 
 async def test_an_empty_prompt(subject: Subject) -> None:
-    request = subject.ask()
-    object.__setattr__(request, "prompt_token_ids", [])
+    request = msgspec.structs.replace(subject.ask(), prompt_token_ids=[])
     with pytest.raises(RequestInvalid, match="prompt_token_ids"):
         await subject.engine.admit(request)
 

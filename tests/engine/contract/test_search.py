@@ -52,7 +52,7 @@ async def test_scores_come_best_first(subject: Subject) -> None:
     await subject.idle()
 
 
-@pytest.mark.parametrize("width", [1, 2, 5])
+@pytest.mark.parametrize("width", [2, 3, 5])
 async def test_hypotheses_are_transformers(subject: Subject, width: int) -> None:
     only_computed(subject)
     events = await subject.run(max_tokens=NUM_TOKENS, beam_width=width, num_sequences=width, ignore_eos=True)
@@ -60,6 +60,11 @@ async def test_hypotheses_are_transformers(subject: Subject, width: int) -> None
     assert tokens_of(events) == [tokens for tokens, _ in wanted]
     assert [event.beam_score for event in events] == pytest.approx([score for _, score in wanted], abs=2e-3)
     assert {event.finish_reason for event in events} == {FinishReason.LENGTH}
+
+
+async def test_a_search_of_one_beam_is_greedy(subject: Subject) -> None:
+    greedy = await subject.tokens(max_tokens=4, ignore_eos=True)
+    assert await subject.tokens(max_tokens=4, beam_width=1, ignore_eos=True) == greedy
 
 
 @pytest.mark.parametrize("penalty", [1.5, 0.7])

@@ -122,9 +122,9 @@ async def test_who_must_wait_is_told_so(subject: Subject) -> None:
     if not subject.computes:
         pytest.skip("a script tells the waits that stand in it")
     full = subject.ask(max_tokens=60, ignore_eos=True, num_sequences=8, sampling=SamplingParams(seed=1))
-    running = asyncio.create_task(subject.collect(full))
+    running = await subject.engine.admit(full)
     later = await subject.run([98], max_tokens=1)
-    await running
+    running.abort()
     alone = await subject.run([99], max_tokens=1)
     assert later[0].timings[0].queue_wait_us > 10 * alone[0].timings[0].queue_wait_us
 
