@@ -91,8 +91,9 @@ VLLM_CONTRACT := MINDSERVE_CONTRACT=vllm $(VLLM_VENV)/bin/python -m pytest -rs -
 test-vllm-short: vllm-env ## What CI runs of the vllm engine: its signatures and the contract of all engines
 	$(VLLM_CONTRACT)
 
-test-vllm: vllm-env model test-vllm-short ## All that must hold of the vllm engine; not part of make test
+test-vllm: vllm-env model test-vllm-short ## All that must hold of the vllm engine: conformance, kills, two machines; not part of make test
 	$(VLLM_VENV)/bin/python -m tests.conformance.certify_vllm $(ARGS)
+	MINDSERVE_SCALE=1 $(VLLM_VENV)/bin/python -m pytest -s -W default --timeout 3600 tests/engine/scale
 
 conformance: dev-env model ## Certify our own server in both dialects: with the scripted engine and with the default model
 	$(BIN)/python -m tests.conformance.certify $(ARGS)

@@ -23,6 +23,7 @@ from mindserve_engine.types import (
     GenerationRequest,
     Vocabulary,
 )
+from mindserve_engine.vllm.guardian import Guardian
 from mindserve_engine.vllm.kept import KeptEngine
 from mindserve_engine.vllm.launch import Launched, launch
 from mindserve_engine.vllm.processes import Processes
@@ -39,7 +40,7 @@ def create(options: EngineOptions) -> Engine:
     installed."""
     if importlib.util.find_spec("vllm") is None:
         raise ModuleNotFoundError("No module named 'vllm'", name="vllm")
-    return KeptEngine(options, VllmEngine)
+    return KeptEngine(options, VllmEngine, Guardian)
 
 
 class VllmEngine:
@@ -152,7 +153,7 @@ async def _close_launching(launching: Future[Launched], processes: Processes) ->
     """Without its processes vLLM gives the launch up."""
     while not launching.done():
         await asyncio.to_thread(processes.end)
-        await asyncio.wait([asyncio.wrap_future(launching)], timeout=1.0)
+        await asyncio.wait([_watched(launching)], timeout=1.0)
     with contextlib.suppress(Exception):  # it failed
         await asyncio.to_thread(launching.result().llm.shutdown, 0)
     await asyncio.to_thread(processes.end)
@@ -171,3 +172,10 @@ def in_daemon_thread(function: Callable[[], T], *, name: str) -> Future[T]:
 
     threading.Thread(target=run, name=name, daemon=True).start()
     return outcome
+
+
+def _watched(launching: Future[Launched]) -> asyncio.Future[Launched]:
+    """To be waited for by someone who does not ask how it ended."""
+    waiting = asyncio.wrap_future(launching)
+    waiting.add_done_callback(lambda done: done.cancelled() or done.exception())
+    return waiting

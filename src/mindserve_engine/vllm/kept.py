@@ -40,12 +40,25 @@ class Perishable(Engine, Protocol):
         """End what runs, without asking the engine. Never blocks."""
 
 
+class Guarding(Protocol):
+    """Sees to it that no process of the engines outlives the server."""
+
+    def close(self) -> None:
+        """Ends those that are left. Blocking. Idempotent."""
+
+
 class KeptEngine:
     """Implements ``interface.Engine`` over one ``Perishable`` after another."""
 
     def __init__(
-        self, options: EngineOptions, make: Callable[[EngineOptions], Perishable], *, tick_s: float = TICK_S
+        self,
+        options: EngineOptions,
+        make: Callable[[EngineOptions], Perishable],
+        guard: Callable[[], Guarding],
+        *,
+        tick_s: float = TICK_S,
     ) -> None:
+        """``guard`` is called before the first engine starts; what it gives outlives them all."""
         self._options = options
         self._make = make
         self._tick_s = tick_s
@@ -60,8 +73,11 @@ class KeptEngine:
         """In a row, without a stable time between them."""
         self._keeping: asyncio.Task[None] | None = None
         self._is_closed = False
+        self._guard = guard
+        self._guardian: Guarding | None = None
 
     async def start(self) -> None:
+        self._guardian = self._guard()
         await self._engine.start()
         self._info = self._engine.info
         self._keeping = asyncio.create_task(self._keep())
@@ -102,6 +118,8 @@ class KeptEngine:
             self._keeping.cancel()
             await asyncio.gather(self._keeping, return_exceptions=True)
         await self._engine.close()
+        if self._guardian is not None:
+            await asyncio.to_thread(self._guardian.close)
 
     async def _keep(self) -> None:
         while True:

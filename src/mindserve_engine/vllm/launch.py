@@ -6,12 +6,15 @@ import dataclasses
 import os
 from typing import Any, Final
 
+import msgspec
+
 from mindserve_engine.first_line import first_line
 from mindserve_engine.interface import EngineError
 from mindserve_engine.model_folder import default_top_k, eos_token_ids
 from mindserve_engine.options import EngineOptions
 from mindserve_engine.types import Capability, EngineInfo
 from mindserve_engine.vllm.adapters import largest_rank
+from mindserve_engine.vllm.addresses import numeric
 from mindserve_engine.vllm.arguments import engine_arguments, optional_arguments, set_environment
 
 _CAPABILITIES: Final = frozenset(
@@ -56,6 +59,9 @@ def prepare(options: EngineOptions, *, headless: bool = False) -> tuple[Any, Any
 
     ``headless``: for a machine that does not serve."""
     set_environment(os.environ)
+    if len(options.vllm.nodes) > 1:
+        nodes = (numeric(options.vllm.nodes[0]), *options.vllm.nodes[1:])
+        options = msgspec.structs.replace(options, vllm=msgspec.structs.replace(options.vllm, nodes=nodes))
     arguments = engine_arguments(options, lora_rank=largest_rank(options.adapters))
     from vllm.engine.arg_utils import AsyncEngineArgs  # here, not above: it takes seconds, and reads the environment
 

@@ -16,6 +16,7 @@ from typing import Any, Final, NoReturn
 
 from mindserve_engine.interface import EngineError
 from mindserve_engine.options import EngineOptions
+from mindserve_engine.vllm.guardian import Guardian
 from mindserve_engine.vllm.launch import prepare
 
 GRACE_S: Final = 10.0
@@ -45,8 +46,10 @@ def in_own_group(work: Callable[[], None]) -> int:
     vLLM's processes do not answer to signals while they start; SIGTERM and SIGINT here end them in any state. Call it
     while the process has one thread.
     """
+    guardian = Guardian()
     child = os.fork()
     if not child:
+        guardian.let_go()
         _become(work)
     ending: list[int] = []
 
@@ -60,6 +63,7 @@ def in_own_group(work: Callable[[], None]) -> int:
     status = _wait(child, ending)
     with contextlib.suppress(ProcessLookupError):
         os.killpg(child, signal.SIGKILL)
+    guardian.close()
     return 0 if ending else status
 
 

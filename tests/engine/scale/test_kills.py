@@ -11,7 +11,7 @@ from mindserve_engine.types import EngineState
 from tests.engine.contract.subjects import until
 from tests.engine.scale.place import BOUND_S, ask, drain, kill, named, running, started, tokens
 
-START_S = 180.0
+START_S = 900.0
 
 
 async def test_a_killed_core_and_a_killed_worker_are_replaced(model: Path) -> None:

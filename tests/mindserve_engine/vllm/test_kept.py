@@ -72,14 +72,23 @@ class Played:
         self.failed_with.append(reason)
 
 
+class Guard:
+    def __init__(self) -> None:
+        self.is_closed = False
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
 class Stage:
     """The engines of one test, in the order of their making."""
 
     def __init__(self, **vllm: Any) -> None:
         self.made: list[Played] = []
         self.unstartable: set[int] = set()
+        self.guard = Guard()
         self.engine = KeptEngine(
-            EngineOptions(model_path=Path("m"), vllm=VllmOptions(**vllm)), self._make, tick_s=TICK_S
+            EngineOptions(model_path=Path("m"), vllm=VllmOptions(**vllm)), self._make, lambda: self.guard, tick_s=TICK_S
         )
 
     def _make(self, options: EngineOptions) -> Played:
@@ -203,6 +212,7 @@ async def test_closing_ends_the_keeping(stage: Callable[..., Stage]) -> None:
     assert here.state is EngineState.CLOSED
     assert len(here.made) <= 2
     assert here.made[-1].is_closed.is_set()
+    assert here.guard.is_closed
     with pytest.raises(EngineUnavailable):
         await here.engine.admit(REQUEST)
 
