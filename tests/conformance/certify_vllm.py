@@ -27,6 +27,8 @@ MAX_CONTEXT: Final = 2048
 MAX_TOKENS: Final = 64
 """Of an answer: nothing is proved by longer ones."""
 KV_GB: Final = 1
+STALL_S: Final = 300
+"""A step takes as long as a CPU that others use needs for it; how a stall is noticed is proved elsewhere."""
 
 
 def write_default_model(folder: Path) -> Path:
@@ -51,7 +53,7 @@ def vllm_setup(folder: Path, model: Path, dialect: str, *only: str) -> Setup:
     backend = {
         "ModelDeployConfig": deploy,
         "ScheduleConfig": schedule,
-        "VllmConfig": {"engineArgs": {"enforce_eager": True}},
+        "VllmConfig": {"engineArgs": {"enforce_eager": True}, "stallTimeout": STALL_S},
     }
     config.write_text(json.dumps({"ServerConfig": {"openAiSupport": dialect}, "BackendConfig": backend}), "utf-8")
     shipped = yaml.safe_load((PROFILES / f"mindserve{'' if dialect == 'vllm' else '-openai'}.yaml").read_text("utf-8"))
