@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import torch
 import yaml
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
 
 from conformance.files import PROFILES
 from tests.conformance.certify import COMPUTED_CASES, LIKELY_TOKEN, Setup, certify
@@ -33,7 +33,9 @@ def write_default_model(folder: Path) -> Path:
     """The default model as transformers has it: vLLM reads no GGUF files."""
     file = default_model_file()
     place: dict[str, Any] = {"pretrained_model_name_or_path": file.parent, "gguf_file": file.name}
-    AutoModelForCausalLM.from_pretrained(**place, dtype=torch.bfloat16).save_pretrained(folder)
+    dense = GgufConfig(dequantize=True)
+    model = AutoModelForCausalLM.from_pretrained(**place, dtype=torch.bfloat16, quantization_config=dense)
+    model.save_pretrained(folder)
     AutoTokenizer.from_pretrained(**place).save_pretrained(folder)
     return folder
 

@@ -99,7 +99,9 @@ class EngineLoop:
         number = self._requests.get(request_id)
         if number is None:
             return False
-        found = [one for one in self._of_request(number) if index is None or one.index == index]
+        found = self._of_request(number)
+        if index is not None:
+            found = _to_end(found, index)
         for sequence in found:
             self._end(sequence)
         return bool(found)
@@ -210,7 +212,14 @@ class EngineLoop:
             child = sequence.fork(next(self._sequence_ids), index=index)
             self._scheduler.fork(sequences[-1], child)
             sequences.append(child)
-        return [self._append(one, draw, timing) for one, draw in zip(sequences, sampled, strict=True)]
+        events = []
+        for one, draw in zip(sequences, sampled, strict=True):
+            event = self._append(one, draw, timing)
+            if one.index not in sequence.given_up:
+                events.append(event)
+            elif event.finish_reason is None:
+                self._end(one)
+        return events
 
     def _append(self, sequence: Sequence, sampled: Sampled, timing: TokenTiming) -> SequenceEvent:
         sequence.append(sampled.token_id)
@@ -279,6 +288,18 @@ class EngineLoop:
             self._encoding.settle(itertools.chain(self._scheduler.running, self._scheduler.waiting))
         if not self._scheduler.of_request(sequence.request_number):
             del self._requests[sequence.request.request_id]
+
+
+def _to_end(sequences: list[Sequence], index: int) -> list[Sequence]:
+    """Those that end when one sequence of their request is given up. Before the first token there is one for all, and
+    beams are none of those that are given out: then the others go on."""
+    first = sequences[0]
+    if first.search is not None:
+        return []
+    if first.output_token_ids:
+        return [one for one in sequences if one.index == index]
+    first.given_up.add(index)
+    return sequences if len(first.given_up) == first.request.num_sequences else []
 
 
 def _timing(sequence: Sequence, now: float, batch_size: int) -> TokenTiming:

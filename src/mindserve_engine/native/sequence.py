@@ -29,6 +29,8 @@ class Sequence:
     """Monotonic seconds, taken when the request was admitted."""
     index: int = 0
     """Of the request's sequences."""
+    given_up: set[int] = field(default_factory=set)
+    """Sequences of the request that nobody waits for any more, though they are yet to be forked off."""
     cache_key: bytes = b""
     """What shapes all keys and values beside the tokens (the adapter): part of every block hash."""
     media: PromptMedia | None = None

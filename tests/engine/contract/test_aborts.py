@@ -63,6 +63,27 @@ async def test_one_sequence_is_given_up(subject: Subject) -> None:
     await subject.idle()
 
 
+@pytest.mark.parametrize("index", [0, 1])
+async def test_a_sequence_is_given_up_before_its_first_token(subject: Subject, index: int) -> None:
+    expected = await subject.tokens(max_tokens=12, ignore_eos=True, num_sequences=2, sampling=SamplingParams(seed=9))
+    request = subject.ask(max_tokens=12, ignore_eos=True, num_sequences=2, sampling=SamplingParams(seed=9))
+    generation = await subject.engine.admit(request)
+    generation.stop(index)
+    events = [event async for event in generation]
+    assert {event.index for event in events} == {1 - index}
+    assert [token for event in events for token in event.token_ids] == expected[1 - index]
+    await subject.idle()
+
+
+async def test_a_hypothesis_is_given_up(subject: Subject) -> None:
+    fields = {"max_tokens": 4, "ignore_eos": True, "num_sequences": 2, "beam_width": 3}
+    expected = await subject.tokens(**fields)
+    generation = await subject.engine.admit(subject.ask(**fields))
+    generation.stop(0)
+    assert [event.token_ids async for event in generation] == [expected[1]]
+    await subject.idle()
+
+
 async def test_stopping_the_last_sequence_ends_the_request(subject: Subject) -> None:
     generation = await subject.engine.admit(subject.ask(max_tokens=300, ignore_eos=True, num_sequences=2))
     generation.stop(0)
