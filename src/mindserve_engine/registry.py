@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib import import_module
 from typing import Final
 
@@ -30,9 +31,9 @@ def create_engine(name: str, options: EngineOptions) -> Engine:
     return engine
 
 
-def work_for_another(name: str, options: EngineOptions) -> int:
-    """Compute for an engine called ``name`` on another machine, until it ends or a signal comes; returns the exit
-    status. Blocking, and only while the process has one thread. Raises ``KeyError`` for an engine that is not spread
-    over machines."""
-    status: int = import_module(_NODES[name]).work(options)
+def work_for_another(name: str, options: EngineOptions, is_gone: Callable[[], bool]) -> int:
+    """Compute for an engine called ``name`` on another machine, until it ends, ``is_gone`` (asked again and again) says
+    so, or a signal comes; returns the exit status. Blocking, and only while the process has one thread. Raises
+    ``KeyError`` for an engine that is not spread over machines."""
+    status: int = import_module(_NODES[name]).work(options, is_gone)
     return status

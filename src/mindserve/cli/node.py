@@ -9,6 +9,7 @@ import msgspec
 
 from mindserve.cli.ending import leave
 from mindserve.cli.engine_options import choose_engine
+from mindserve.cli.serving_machine import ServingMachine
 from mindserve.config.load import LoadedConfig
 from mindserve.config.lower import log_settings
 from mindserve.config.paths import model_place
@@ -24,7 +25,8 @@ def run_node(loaded: LoadedConfig, rank: int | None) -> NoReturn:
     options = node_options(loaded, rank)
     set_up_logging(level=log_settings(loaded, None).level)
     print(f"machine {options.vllm.node_rank} of {len(options.vllm.nodes)} joins {options.vllm.nodes[0]}", flush=True)  # noqa: T201 - to a person
-    leave(work_for_another("vllm", options))
+    machine = ServingMachine(options.vllm.nodes[0], loaded.config.server_config.port)
+    leave(work_for_another("vllm", options, machine.is_gone))
 
 
 def node_options(loaded: LoadedConfig, rank: int | None) -> EngineOptions:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import os
 from typing import Any, Final
@@ -73,7 +74,8 @@ def prepare(options: EngineOptions, *, headless: bool = False) -> tuple[Any, Any
         args = AsyncEngineArgs(**(optional_arguments(dict.fromkeys(known)) | arguments))
         if "max_model_len" not in options.engine_args:
             args.max_model_len = _max_context(args, options)
-        config = args.create_engine_config(headless=headless)
+        # Of a copy: it writes into the arguments what it has inferred, and would not take that a second time.
+        config = copy.copy(args).create_engine_config(headless=headless)
     except Exception as error:  # whatever a strange folder makes vLLM raise
         raise _cannot_run(options, error) from error
     return args, config, _add_temperatures(config)

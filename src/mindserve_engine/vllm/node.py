@@ -24,9 +24,9 @@ GRACE_S: Final = 10.0
 _LOOK_EVERY_S: Final = 0.1
 
 
-def work(options: EngineOptions) -> int:
+def work(options: EngineOptions, is_gone: Callable[[], bool]) -> int:
     """As ``registry.work_for_another``."""
-    return in_own_group(lambda: run_headless(options))
+    return in_own_group(lambda: run_headless(options), is_gone)
 
 
 def run_headless(options: EngineOptions) -> None:
@@ -40,8 +40,9 @@ def run_headless(options: EngineOptions) -> None:
     serve.run_headless(argparse.Namespace(**words | {"headless": True, "api_server_count": 0}))
 
 
-def in_own_group(work: Callable[[], None]) -> int:
-    """``work()`` in a process group of its own, all of which has ended when this returns the exit status.
+def in_own_group(work: Callable[[], None], is_gone: Callable[[], bool]) -> int:
+    """``work()``, until ``is_gone()``, in a process group of its own, all of which has ended when this returns the exit
+    status.
 
     vLLM's processes do not answer to signals while they start; SIGTERM and SIGINT here end them in any state. Call it
     while the process has one thread.
@@ -60,7 +61,7 @@ def in_own_group(work: Callable[[], None]) -> int:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, pass_on)
-    status = _wait(child, ending)
+    status = _wait(child, ending, is_gone)
     with contextlib.suppress(ProcessLookupError):
         os.killpg(child, signal.SIGKILL)
     guardian.close()
@@ -84,13 +85,19 @@ def _become(work: Callable[[], None]) -> NoReturn:
         os._exit(status)
 
 
-def _wait(child: int, ending: list[int]) -> int:
+def _wait(child: int, ending: list[int], is_gone: Callable[[], bool]) -> int:
     """The exit status of ``child``, which is killed when it outlives a signal for too long, or a second one comes."""
     deadline: float | None = None
+    was_left = False
     while True:
         pid, status = os.waitpid(child, os.WNOHANG)
         if pid:
-            return os.waitstatus_to_exitcode(status)
+            return 1 if was_left else os.waitstatus_to_exitcode(status)
+        if not ending and deadline is None and is_gone():
+            print("the machine that serves is gone", file=sys.stderr, flush=True)  # noqa: T201 - to a person
+            os.kill(child, signal.SIGTERM)
+            deadline = time.monotonic() + GRACE_S
+            was_left = True
         if ending and deadline is None:
             deadline = time.monotonic() + GRACE_S
         if len(ending) > 1 or (deadline is not None and time.monotonic() > deadline):
