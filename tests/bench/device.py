@@ -21,6 +21,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -161,7 +162,8 @@ class Comparison:
 def compare(name: str, path: Path, device: str, dtype: str, *, num_decoded: int = NUM_DECODED) -> Comparison:
     """Prompts side by side, then step by step the tokens that float32 finds best."""
     ours, exact = load(path, device, dtype), load(path, "cpu", "float32")
-    lengths, chosen = list(PROMPTS), [[] for _ in PROMPTS]
+    lengths = list(PROMPTS)
+    chosen: list[list[int]] = [[] for _ in PROMPTS]
     error, num_equal, num_wrong = 0.0, 0, 0
     for step in range(num_decoded + 1):
         batches = (_batch(one, lengths, chosen, num_new=None if step == 0 else 1) for one in (ours, exact))
@@ -252,7 +254,7 @@ def measure_speed(loaded: LoadedModel, size: Size, weight_bytes: int, parameters
         if rows > loaded.info.max_batch_size or rows * -(-CONTEXT // runner.block_size) > runner.num_blocks:
             continue
         batch = trial_batch([CONTEXT] * rows, **shape, num_new=1)
-        seconds = best_time(lambda batch=batch: runner.run(batch), size.seconds, wait)
+        seconds = best_time(partial(runner.run, batch), size.seconds, wait)
         yield _speed(
             f"decode, {rows} at {CONTEXT} tokens",
             rows,
@@ -288,7 +290,7 @@ def describe(device: str, loaded: LoadedModel) -> dict[str, str]:
         facts["GPU"] = torch.cuda.get_device_name()
         facts["CUDA"] = str(torch.version.cuda)
     elif device == "npu":
-        npu: Any = torch.npu
+        npu: Any = vars(torch)["npu"]
         facts["NPU"] = npu.get_device_name()
         facts["CANN"] = str(sys.modules["torch_npu"].npu.utils.get_cann_version("CANN"))
     else:

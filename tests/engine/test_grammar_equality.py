@@ -11,7 +11,7 @@ import jsonschema_rs
 import pytest
 
 from mindserve.chat.tokenizer import load_tokenizer
-from mindserve_engine.native.grammar import GrammarCompiler, GrammarInvalid
+from mindserve_engine.grammar import GrammarCompiler, GrammarInvalid
 from mindserve_engine.types import FinishReason, SamplingParams
 from tests.engine.conftest import Pair
 from tests.engine.drive import Driver, small_pool

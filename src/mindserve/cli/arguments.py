@@ -15,6 +15,8 @@ from mindserve_engine.registry import engine_names
 
 CONFIG_VARIABLE: Final = "MIES_CONFIG_JSON_PATH"
 """MindIE's variable for the place of config.json."""
+RANK_VARIABLE: Final = "MINDSERVE_NODE_RANK"
+"""The rank of a machine that does not serve."""
 
 _DTYPES: Final = ("auto", "int4", "bfloat16", "float16", "float32")
 _DEVICES: Final = ("cpu", "cuda", "npu")
@@ -34,6 +36,9 @@ def parse_arguments(words: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--version", action="version", version=f"mindserve {version('mindserve')}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _add_serve(commands.add_parser("serve", help="serve a model (without arguments: the default one)"))
+    _add_node(
+        commands.add_parser("node", help="run a further machine of a model on several (vllm engine); it serves nothing")
+    )
     check = commands.add_parser("check-config", help="tell everything that is wrong with a config.json")
     check.add_argument("file", type=Path, metavar="FILE")
     fetch = commands.add_parser("fetch", help="download a model into the user's cache and print its path")
@@ -46,15 +51,30 @@ def parse_arguments(words: list[str] | None) -> argparse.Namespace:
     return parser.parse_args(words)
 
 
-def _add_serve(parser: argparse.ArgumentParser) -> None:
+def _add_config(parser: argparse.ArgumentParser, help_end: str) -> None:
     default_config = os.environ.get(CONFIG_VARIABLE) or None
     parser.add_argument(
         "--config",
         type=Path,
         metavar="config.json",
         default=Path(default_config) if default_config else None,
-        help=f"MindIE's configuration file (default: ${CONFIG_VARIABLE}); the options below win over it",
+        help=f"MindIE's configuration file (default: ${CONFIG_VARIABLE}); {help_end}",
     )
+
+
+def _add_node(parser: argparse.ArgumentParser) -> None:
+    _add_config(parser, "the same as on the machine that serves")
+    parser.add_argument(
+        "--rank",
+        type=_rank,
+        metavar="N",
+        default=os.environ.get(RANK_VARIABLE) or None,
+        help=f"this machine's place among the others, from 1 (default: ${RANK_VARIABLE}, else by its address)",
+    )
+
+
+def _add_serve(parser: argparse.ArgumentParser) -> None:
+    _add_config(parser, "the options below win over it")
     parser.add_argument(
         "--model",
         type=Path,
@@ -79,6 +99,12 @@ def _add_serve(parser: argparse.ArgumentParser) -> None:
         help="serve the playground at / and the reference at /docs (default: the setting browserPages, which is true)",
     )
     parser.add_argument("--log-level", choices=("debug", "info", "warning", "error"), help="least level that is logged")
+
+
+def _rank(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and 1 <= int(text) <= 255):
+        raise argparse.ArgumentTypeError(f"{text!r} is not the rank of a further machine (1 to 255)")
+    return int(text)
 
 
 def _port(text: str) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final, NoReturn
 
 from rich.console import Console
@@ -13,7 +13,9 @@ from rich.console import Console
 from mindserve.api.contract import openapi_json, openapi_yaml
 from mindserve.cli.extras import not_installed
 from mindserve.cli.fetch import fetch_model
+from mindserve.cli.node import run_node
 from mindserve.cli.tls import tls_contexts
+from mindserve.cli.vllm_checks import check_vllm
 from mindserve.config.listen import listen_addresses
 from mindserve.config.load import LoadedConfig, load_config
 from mindserve.config.overrides import Overrides
@@ -36,8 +38,22 @@ def _serve(arguments: argparse.Namespace) -> NoReturn:
         browser_pages=arguments.browser_pages,
     )
     loaded = load_config(arguments.config, overrides, os.environ)
-    _write_notes(loaded)
+    _refuse_other_nodes(loaded)
+    _write_notes((*loaded.notes, *check_vllm(loaded, arguments.config, is_to_run=True)))
     _starter()(loaded, log_level=arguments.log_level)
+
+
+def _refuse_other_nodes(loaded: LoadedConfig) -> None:
+    """MindIE starts the same command on every machine; here the others have one of their own."""
+    rank = None if loaded.nodes is None else loaded.nodes.own_rank
+    if rank:
+        raise StartupError(f"this machine has rank {rank} and does not serve: it runs `mindserve node` instead")
+
+
+def _node(arguments: argparse.Namespace) -> NoReturn:
+    loaded = load_config(arguments.config, Overrides(), os.environ)
+    _write_notes((*loaded.notes, *check_vllm(loaded, arguments.config, is_to_run=True)))
+    run_node(loaded, arguments.rank)
 
 
 def _starter() -> Callable[..., NoReturn]:
@@ -52,7 +68,7 @@ def _starter() -> Callable[..., NoReturn]:
 def _check_config(arguments: argparse.Namespace) -> int:
     loaded = load_config(arguments.file, Overrides(), os.environ)
     tls_contexts(listen_addresses(loaded.config, loaded.base))
-    _write_notes(loaded)
+    _write_notes((*loaded.notes, *check_vllm(loaded, arguments.file, is_to_run=False)))
     _write(f"{arguments.file}: no faults")
     return 0
 
@@ -70,8 +86,8 @@ def _spec(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _write_notes(loaded: LoadedConfig) -> None:
-    for note in loaded.notes:
+def _write_notes(notes: Iterable[str]) -> None:
+    for note in notes:
         print(f"note: {note}", file=sys.stderr)  # noqa: T201 - the command line talks to people
 
 
@@ -81,6 +97,7 @@ def _write(text: str) -> None:
 
 COMMANDS: Final[dict[str, Callable[[argparse.Namespace], int]]] = {
     "serve": _serve,
+    "node": _node,
     "check-config": _check_config,
     "fetch": _fetch,
     "spec": _spec,

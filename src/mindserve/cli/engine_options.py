@@ -11,7 +11,9 @@ from mindserve.config.load import LoadedConfig
 from mindserve.config.lower import max_waiting
 from mindserve.config.overrides import the_model
 from mindserve.config.paths import adapter_path
-from mindserve_engine.options import EngineOptions
+from mindserve.config.plugins import speculative_tokens
+from mindserve.config.vllm_rules import is_vllm
+from mindserve_engine.options import EngineOptions, VllmOptions
 
 
 class EngineChoice(msgspec.Struct, frozen=True):
@@ -48,10 +50,33 @@ def choose_engine(loaded: LoadedConfig, weights: Path) -> EngineChoice:
         heartbeat_timeout_s=float(backend.engine_heartbeat_timeout),
         adapters={module.name: adapter_path(module, loaded.base) for module in deploy.lora_modules},
         trust_remote_code=model.trust_remote_code,
+        engine_args=(backend.vllm_config.engine_args or {}) if is_vllm(config) else {},
+        vllm=vllm_options(loaded),
     )
     return EngineChoice(engine_name(model.backend_type), options)
 
 
+def vllm_options(loaded: LoadedConfig) -> VllmOptions:
+    """What is special about the vllm engine; the defaults where another one runs."""
+    if not is_vllm(loaded.config):
+        return VllmOptions()
+    backend, nodes = loaded.config.backend_config, loaded.nodes
+    deploy, vllm = backend.model_deploy_config, backend.vllm_config
+    return VllmOptions(
+        tensor_parallel=loaded.parallel.tensor,
+        pipeline_parallel=loaded.parallel.pipeline,
+        data_parallel=loaded.parallel.data,
+        nodes=() if nodes is None else nodes.addresses,
+        node_port=backend.multi_nodes_infer_port,
+        speculative_tokens=speculative_tokens(the_model(loaded.config).plugin_params),
+        max_loras=deploy.max_loras,
+        max_lora_rank=deploy.max_lora_rank,
+        stall_timeout_s=float(vllm.stall_timeout),
+        restart=vllm.on_engine_failure == "restart",
+        allow_any_version=vllm.allow_any_version,
+    )
+
+
 def engine_name(backend_type: str) -> str:
     """MindIE's backends (atb, torch, ms) are all the native engine here."""
-    return backend_type if backend_type == "scripted" else "native"
+    return backend_type if backend_type in ("scripted", "vllm") else "native"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import logging
 from typing import Final
@@ -30,6 +31,7 @@ from mindserve_engine.types import EngineInfo, EngineState
 
 _LOG: Final = logging.getLogger(__name__)
 _LOOK_EVERY_S: Final = 0.2
+EXIT_ENGINE_LOST: Final = 1
 _CLOSE_TIMEOUT_S: Final = 10.0
 """Time the engine gets to free the device; its process ends with this one anyway."""
 
@@ -41,6 +43,8 @@ class ServingPlan(msgspec.Struct, frozen=True, kw_only=True):
     engine: EngineChoice
     planes: tuple[Plane, ...]
     """The business plane first."""
+    ends_with_engine: bool = False
+    """The loss of a started engine is the end of the server, for whatever supervises it."""
 
 
 async def run_server(plan: ServingPlan, console: Console) -> int:
@@ -48,6 +52,7 @@ async def run_server(plan: ServingPlan, console: Console) -> int:
 
     Raises ``StartupError`` when the engine or the tokenizer cannot start.
     """
+    exit_code = 0
     signals = StopSignals()
     tokenizer = LateTokenizer()
     engine = JointEngine(_create_engine(plan.engine), tokenizer, plan.engine, plan.settings.model_types)
@@ -65,14 +70,17 @@ async def run_server(plan: ServingPlan, console: Console) -> int:
                 await app.state.server.media.start(engine.info.media)
             _report_storage(plan.settings, engine.info)
             print(*ready_lines(plan.planes, plan.settings, engine.info), sep="\n", flush=True)  # noqa: T201 - to a person
-            await signals.stop.wait()
-            await _drain(app.state.lifecycle, signals)
+            if await _is_lost(engine, signals, ends_with_engine=plan.ends_with_engine):
+                _LOG.error("the engine is lost: the server ends")
+                exit_code = EXIT_ENGINE_LOST
+            else:
+                await _drain(app.state.lifecycle, signals)
     finally:
         for server in servers:
             server.stop(force=signals.force.is_set())
         await asyncio.gather(*serving)
         await _close(engine)
-    return signals.exit_code
+    return exit_code or signals.exit_code
 
 
 def _create_engine(choice: EngineChoice) -> Engine:
@@ -112,6 +120,17 @@ async def _show_loading(engine: Engine, console: Console) -> None:
             health = engine.health()
             if health.state is EngineState.LOADING:
                 step.update(health.progress, health.reason)
+
+
+async def _is_lost(engine: Engine, signals: StopSignals, *, ends_with_engine: bool) -> bool:
+    """Wait for a signal or, where the server is to end with it, for the engine to be lost."""
+    while ends_with_engine and not signals.stop.is_set():
+        if engine.health().state is EngineState.FAILED:
+            return True
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(signals.stop.wait(), _LOOK_EVERY_S)
+    await signals.stop.wait()
+    return False
 
 
 async def _drain(lifecycle: Lifecycle, signals: StopSignals) -> None:

@@ -37,10 +37,12 @@ def start(loaded: LoadedConfig, *, log_level: str | None) -> NoReturn:
     contexts = tls_contexts(addresses)
     sockets = bind_all(addresses)
     try:
+        engine = choose_engine(loaded, _weights(loaded, console))
         plan = ServingPlan(
             settings=serve_settings(loaded),
-            engine=choose_engine(loaded, _weights(loaded, console)),
+            engine=engine,
             planes=tuple(map(Plane, addresses, sockets, contexts)),
+            ends_with_engine=not engine.options.vllm.restart,
         )
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             leave(runner.run(run_server(plan, console)))

@@ -12,8 +12,8 @@ from mindserve.config.known_keys import ignored_keys, unknown_keys
 from mindserve.config.listen import listen_addresses
 from mindserve.config.overrides import the_model
 from mindserve.config.paths import api_key_file
-from mindserve.config.plugins import ALWAYS_ON, plugin_types
 from mindserve.config.settings import Dialect
+from mindserve.config.vllm_rules import plugins_without_effect, vllm_notes
 
 
 def start_notes(path: Path | None, raw: dict[str, object], config: Config, base: Path) -> tuple[str, ...]:
@@ -44,6 +44,15 @@ def _ignored_note(raw: dict[str, object]) -> Iterator[str]:
         yield f"ignored, without a meaning here: {', '.join(keys)}"
 
 
+def _device_notes(config: Config) -> Iterator[str]:
+    model, numbers = the_model(config), config.backend_config.npu_device_ids
+    if model.backend_type == "vllm":
+        if numbers:
+            yield "npuDeviceIds has no effect on vLLM: ASCEND_RT_VISIBLE_DEVICES or CUDA_VISIBLE_DEVICES picks devices"
+    elif model.device == "cpu" and (numbers or max(model.world_size or 1, model.tp, model.pp, model.dp) > 1):
+        yield "npuDeviceIds, worldSize, tp, pp and dp have no effect on the CPU"
+
+
 def _config_notes(config: Config) -> Iterator[str]:
     server, deploy = config.server_config, config.backend_config.model_deploy_config
     schedule = config.backend_config.schedule_config
@@ -55,11 +64,11 @@ def _config_notes(config: Config) -> Iterator[str]:
         yield "truncation: prompts that are too long are refused here, not cut"
     if deploy.max_seq_len is not None and (deploy.max_input_token_len or 0) >= deploy.max_seq_len:
         yield f"maxInputTokenLen {deploy.max_input_token_len} is lowered to {deploy.max_seq_len - 1}, maxSeqLen - 1"
-    if the_model(config).device == "cpu" and (config.backend_config.npu_device_ids or the_model(config).world_size > 1):
-        yield "npuDeviceIds and worldSize have no effect on the CPU"
+    yield from _device_notes(config)
     size, key = max_batch_size(config)
     if size < schedule.max_batch_size:
         yield f"maxBatchSize {schedule.max_batch_size} is lowered to {size}, {key}"
-    without_effect = [name for name in plugin_types(the_model(config).plugin_params) if name not in ALWAYS_ON]
+    without_effect = plugins_without_effect(config)
     if without_effect:
         yield f"plugin_params: no effect here: {', '.join(without_effect)}"
+    yield from vllm_notes(config)

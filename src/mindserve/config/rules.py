@@ -27,6 +27,7 @@ from mindserve.config.paths import (
     template_text,
 )
 from mindserve.config.plugins import PluginParamsInvalid, plugin_types
+from mindserve.config.vllm_rules import vllm_faults
 from mindserve.errors import StartupError, shown
 
 _SERVER: Final = "ServerConfig"
@@ -129,10 +130,8 @@ def _memory(config: Config, base: Path) -> Iterator[Fault]:
 
 def _devices(config: Config, base: Path) -> Iterator[Fault]:
     model, backend = the_model(config), config.backend_config
-    if model.device == _CPU:  # which has no numbers: they are MindIE's
+    if model.device == _CPU or model.backend_type == "vllm":  # the former has no numbers, the latter finds them itself
         return
-    if model.world_size != 1:
-        yield Fault(f"{_MODEL}.worldSize", f"{model.world_size} devices for one instance: this engine runs on one")
     path, sets = "BackendConfig.npuDeviceIds", backend.npu_device_ids
     if sets and len(sets) != backend.model_instance_number:
         yield Fault(path, f"has {len(sets)} sets for modelInstanceNumber {backend.model_instance_number}")
@@ -200,10 +199,16 @@ _RULES: Final = (
     _Rule(_memory, (f"{_MODEL}.npuMemSize",)),
     _Rule(
         _devices,
-        ("BackendConfig.npuDeviceIds", "BackendConfig.modelInstanceNumber", f"{_MODEL}.worldSize", f"{_MODEL}.device"),
+        (
+            "BackendConfig.npuDeviceIds",
+            "BackendConfig.modelInstanceNumber",
+            f"{_MODEL}.device",
+            f"{_MODEL}.backendType",
+        ),
     ),
     _Rule(_plugins, (f"{_MODEL}.plugin_params",)),
     _Rule(_templates, (f"{_MODEL}.models",)),
     _Rule(_media, (f"{_MEDIA}.maxMedia", f"{_MEDIA}.allowedAddresses")),
     _Rule(_weights, (WEIGHTS_PATH, f"{_MODEL}.backendType")),
+    _Rule(vllm_faults, ("BackendConfig.VllmConfig", "BackendConfig.modelInstanceNumber", _MODEL)),
 )

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
 
+from mindserve_engine.beam import Candidate
 from mindserve_engine.native.media.encoding import Encoder
 from mindserve_engine.native.media.positions import Positions
 from mindserve_engine.native.media.prompt import Overlay
@@ -71,16 +72,6 @@ class StepBatch:
     samples: list[SampleRow] = field(default_factory=list)
     """Draws for the sequences whose prompt is complete after this step, in batch order; a prompt that several sequences
     will continue has one for each."""
-
-
-class Candidate(NamedTuple):
-    """One way to continue a beam."""
-
-    token_id: int
-    score: float
-    """Its log-probability after penalties."""
-    logprob: float
-    """The model's own log-probability."""
 
 
 @dataclass(slots=True, frozen=True)

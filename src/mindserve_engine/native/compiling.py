@@ -7,7 +7,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 from llguidance import LLMatcher
 
-from mindserve_engine.native.grammar import GrammarCompiler, GrammarInvalid
+from mindserve_engine.grammar import GrammarCompiler, GrammarInvalid
 from mindserve_engine.native.sequence import Sequence
 from mindserve_engine.types import Vocabulary
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from mindserve_engine.native.generation import NativeGeneration
+from mindserve_engine.generation import QueuedGeneration
 from mindserve_engine.native.wire import Step
 from mindserve_engine.types import EngineStats, GenerationRequest
 
@@ -18,7 +18,7 @@ class Ledger:
 
     def __init__(self, *, max_batch_size: int) -> None:
         self._max_batch_size = max_batch_size
-        self._in_flight: dict[str, NativeGeneration] = {}
+        self._in_flight: dict[str, QueuedGeneration] = {}
         self._promised_blocks = 0
         """Blocks that requests will need which the figures do not show yet."""
         self._stats = EngineStats()
@@ -57,9 +57,9 @@ class Ledger:
 
     def open(
         self, request: GenerationRequest, abort: Callable[[str, int | None], None], block_size: int
-    ) -> NativeGeneration:
+    ) -> QueuedGeneration:
         """Note a request that is sent to the process now."""
-        generation = NativeGeneration(request, abort)
+        generation = QueuedGeneration(request, abort)
         self._in_flight[request.request_id] = generation
         self._promised_blocks += -(-len(request.prompt_token_ids) // max(1, block_size))
         return generation

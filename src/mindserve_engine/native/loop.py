@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from mindserve_engine.beam import BeamSearch, Continuation
 from mindserve_engine.interface import EngineError
 from mindserve_engine.native.batch import Runner, Sampled
-from mindserve_engine.native.beam import BeamSearch, Continuation
 from mindserve_engine.native.block_pool import BlockPool, PoolCorrupted
 from mindserve_engine.native.compiling import Compiling
 from mindserve_engine.native.execution import Execution, Results
@@ -99,7 +99,9 @@ class EngineLoop:
         number = self._requests.get(request_id)
         if number is None:
             return False
-        found = [one for one in self._of_request(number) if index is None or one.index == index]
+        found = self._of_request(number)
+        if index is not None:
+            found = _to_end(found, index)
         for sequence in found:
             self._end(sequence)
         return bool(found)
@@ -160,7 +162,7 @@ class EngineLoop:
         compiling = [one for one in self._compiling.sequences if one.request_number == number]
         return compiling or self._scheduler.of_request(number)
 
-    def _search(self, request: GenerationRequest) -> BeamSearch | None:
+    def _search(self, request: GenerationRequest) -> BeamSearch[Sequence] | None:
         if not request.beam_width:
             return None
         room = self._info.max_context - len(request.prompt_token_ids)
@@ -181,7 +183,7 @@ class EngineLoop:
 
     def _take(self, schedule: Schedule, results: Results, now: float) -> list[SequenceEvent]:
         events: list[SequenceEvent] = []
-        beams: dict[BeamSearch, dict[Sequence, Sampled]] = {}
+        beams: dict[BeamSearch[Sequence], dict[Sequence, Sampled]] = {}
         for sequence, num_tokens in schedule.items():
             if sequence.request.request_id not in self._requests:  # ended with another of its beams
                 continue
@@ -210,7 +212,14 @@ class EngineLoop:
             child = sequence.fork(next(self._sequence_ids), index=index)
             self._scheduler.fork(sequences[-1], child)
             sequences.append(child)
-        return [self._append(one, draw, timing) for one, draw in zip(sequences, sampled, strict=True)]
+        events = []
+        for one, draw in zip(sequences, sampled, strict=True):
+            event = self._append(one, draw, timing)
+            if one.index not in sequence.given_up:
+                events.append(event)
+            elif event.finish_reason is None:
+                self._end(one)
+        return events
 
     def _append(self, sequence: Sequence, sampled: Sampled, timing: TokenTiming) -> SequenceEvent:
         sequence.append(sampled.token_id)
@@ -229,12 +238,12 @@ class EngineLoop:
         )
 
     def _advance(
-        self, search: BeamSearch, candidates: dict[Sequence, Sampled], now: float, batch_size: int
+        self, search: BeamSearch[Sequence], candidates: dict[Sequence, Sampled], now: float, batch_size: int
     ) -> list[SequenceEvent]:
         """Make the beams of the next step out of those of this one; events come when the search is over."""
         timing = _timing(next(iter(candidates)), now, batch_size)
         search.timings.append(timing)
-        heirs: dict[Sequence, list[Continuation]] = {beam: [] for beam in candidates}
+        heirs: dict[Sequence, list[Continuation[Sequence]]] = {beam: [] for beam in candidates}
         for continuation in search.advance(candidates):
             heirs[continuation.parent].append(continuation)
         if not any(heirs.values()):
@@ -254,7 +263,7 @@ class EngineLoop:
                 self._end(beam)
         return []
 
-    def _give_up(self, search: BeamSearch) -> list[SequenceEvent]:
+    def _give_up(self, search: BeamSearch[Sequence]) -> list[SequenceEvent]:
         del self._requests[search.request.request_id]
         capacity = self._runner.num_blocks * self._runner.block_size
         return _failures(search.request, f"its {search.width} beams outgrew the KV memory of {capacity} tokens")
@@ -279,6 +288,18 @@ class EngineLoop:
             self._encoding.settle(itertools.chain(self._scheduler.running, self._scheduler.waiting))
         if not self._scheduler.of_request(sequence.request_number):
             del self._requests[sequence.request.request_id]
+
+
+def _to_end(sequences: list[Sequence], index: int) -> list[Sequence]:
+    """Those that end when one sequence of their request is given up. Before the first token there is one for all, and
+    beams are none of those that are given out: then the others go on."""
+    first = sequences[0]
+    if first.search is not None:
+        return []
+    if first.output_token_ids:
+        return [one for one in sequences if one.index == index]
+    first.given_up.add(index)
+    return sequences if len(first.given_up) == first.request.num_sequences else []
 
 
 def _timing(sequence: Sequence, now: float, batch_size: int) -> TokenTiming:

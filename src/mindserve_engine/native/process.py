@@ -9,9 +9,9 @@ import msgspec
 import zmq
 
 from mindserve_engine.admission import check_request
+from mindserve_engine.generation import QueuedGeneration, num_media_bytes
+from mindserve_engine.grammar import GrammarCompiler, GrammarInvalid
 from mindserve_engine.interface import Engine, EngineError, EngineUnavailable, QueueFull, RequestInvalid
-from mindserve_engine.native.generation import NativeGeneration, num_media_bytes
-from mindserve_engine.native.grammar import GrammarCompiler, GrammarInvalid
 from mindserve_engine.native.ledger import total
 from mindserve_engine.native.supervisor import Supervisor
 from mindserve_engine.options import EngineOptions
@@ -70,7 +70,7 @@ class NativeEngine:
         for instance in self._instances:
             instance.learn(vocabulary)
 
-    async def admit(self, request: GenerationRequest) -> NativeGeneration:
+    async def admit(self, request: GenerationRequest) -> QueuedGeneration:
         self._check_ready()
         check_request(request, self.info)
         if request.grammar is not None:

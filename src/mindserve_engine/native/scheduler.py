@@ -19,7 +19,7 @@ import itertools
 from collections import deque
 from collections.abc import Container
 
-from mindserve_engine.native.beam import BeamSearch
+from mindserve_engine.beam import BeamSearch
 from mindserve_engine.native.kv_cache import KvCache
 from mindserve_engine.native.pacing import Pacer
 from mindserve_engine.native.sequence import Sequence
@@ -47,7 +47,7 @@ class Scheduler:
         """In the order they were started; those of one request stand together."""
         self.preempted: list[Sequence] = []
         """Those that lost their blocks in the last ``schedule``; beams do not come back."""
-        self.outgrown: list[BeamSearch] = []
+        self.outgrown: list[BeamSearch[Sequence]] = []
         """Searches that the last ``schedule`` gave up for want of blocks. Their sequences are gone."""
         self.num_preemptions = 0
         self._kv_cache = kv_cache

@@ -13,7 +13,7 @@ from mindserve_engine.types import FinishReason, GenerationRequest, TokenLogprob
 if TYPE_CHECKING:
     from llguidance import LLMatcher
 
-    from mindserve_engine.native.beam import BeamSearch
+    from mindserve_engine.beam import BeamSearch
 
 
 @dataclass(slots=True, eq=False)
@@ -29,6 +29,8 @@ class Sequence:
     """Monotonic seconds, taken when the request was admitted."""
     index: int = 0
     """Of the request's sequences."""
+    given_up: set[int] = field(default_factory=set)
+    """Sequences of the request that nobody waits for any more, though they are yet to be forked off."""
     cache_key: bytes = b""
     """What shapes all keys and values beside the tokens (the adapter): part of every block hash."""
     media: PromptMedia | None = None
@@ -48,7 +50,7 @@ class Sequence:
     """Prompt tokens taken from the prefix cache when it first ran; ``None`` before that."""
     grammar: LLMatcher | None = None
     """What the request's grammar became, at its start."""
-    search: BeamSearch | None = None
+    search: BeamSearch[Sequence] | None = None
     """Beams of one request share it and live in lockstep."""
     beam_score: float = 0.0
     """Sum of the tokens' log-probabilities after penalties, of a beam."""

@@ -9,8 +9,8 @@ from typing import Final
 
 import zmq
 
+from mindserve_engine.generation import QueuedGeneration
 from mindserve_engine.native.child import Child, describe_exit
-from mindserve_engine.native.generation import NativeGeneration
 from mindserve_engine.native.ledger import Ledger
 from mindserve_engine.native.wire import (
     OTHER_VERSION_STATUS,
@@ -80,7 +80,7 @@ class Supervisor:
         """Of the process that lives or lived last."""
         return None if self._child is None else self._child.pid
 
-    def submit(self, request: GenerationRequest) -> NativeGeneration:
+    def submit(self, request: GenerationRequest) -> QueuedGeneration:
         """Send a checked request to the process, which must be ready."""
         assert self._child is not None
         assert self.info is not None

@@ -31,7 +31,8 @@ from mindserve.config.settings import ServeSettings
 from mindserve.errors import StartupError
 from mindserve.observe.logs import KeyValueFormatter
 from mindserve_engine.options import EngineOptions
-from mindserve_engine.types import EngineInfo, MediaKind, MediaModel
+from mindserve_engine.scripted.engine import ScriptedEngine
+from mindserve_engine.types import EngineHealth, EngineInfo, EngineState, MediaKind, MediaModel
 from tests.media_service import first, part, turn
 
 LONG_MS = 3_600_000
@@ -102,6 +103,24 @@ async def test_an_engine_that_cannot_start_ends_the_server(script: Script, plan:
         await run_server(failing, Console(file=io.StringIO()))
     with pytest.raises(httpx2.ConnectError):
         httpx2.get(f"{url}/health")
+
+
+@pytest.mark.parametrize("ends_with_engine", [True, False])
+async def test_a_lost_engine_ends_the_server_where_that_is_set(
+    script: Script, plan: Callable[..., ServingPlan], monkeypatch: pytest.MonkeyPatch, ends_with_engine: bool
+) -> None:
+    serving = msgspec.structs.replace(plan(script({})), ends_with_engine=ends_with_engine)
+    url = serving.planes[0].url
+    running = asyncio.create_task(run_server(serving, Console(file=io.StringIO())))
+    async with httpx2.AsyncClient() as client:
+        await until_ready(client, url)
+        failed = EngineHealth(state=EngineState.FAILED, reason="it is gone")
+        monkeypatch.setattr(ScriptedEngine, "health", lambda engine: failed)
+        if not ends_with_engine:
+            live = await client.get(f"{url}/v2/health/live")
+            assert (live.status_code, live.json()["status"]) == (503, "failed")
+            stop_this_process()
+    assert await running == (1 if ends_with_engine else 0)
 
 
 async def test_all_planes_answer_health_metrics_and_requests(

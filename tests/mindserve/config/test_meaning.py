@@ -31,6 +31,7 @@ SECTIONS: dict[str, tuple[str | int, ...]] = {
     "ModelTypeConfig": (*_DEPLOY, "ModelConfig", 0, "models", "llama"),
     "ToolCallOptions": (*_DEPLOY, "ModelConfig", 0, "models", "llama", "tool_call_options"),
     "ScheduleConfig": ("BackendConfig", "ScheduleConfig"),
+    "VllmConfig": ("BackendConfig", "VllmConfig"),
 }
 """Where each object of the schema stands in the file."""
 
@@ -47,8 +48,19 @@ VALUES: dict[str, Any] = {
     "LoraModules": [],
     "ModelConfig": [],
     "models": {},
+    "nodes": ["10.0.0.1", "10.0.0.2"],
+    "engineArgs": {"enforce_eager": True},
+    "dp": 2,
+    "tp": 2,
 }
 """Other valid values than those of the full config, where the schema alone does not give one."""
+
+VLLM_ONLY = {
+    "VllmConfig": None,
+    "ModelDeployConfig": {"maxLoras", "maxLoraRank"},
+    "BackendConfig": {"multiNodesInferPort"},
+}
+"""Keys whose meaning is one of the vllm engine, by their object; None: all."""
 
 
 def _keys() -> Iterator[tuple[str, str]]:
@@ -99,11 +111,19 @@ def _outcome(folder: Path, content: dict[str, Any]) -> object:
     return sockets, serve_settings(loaded), choose_engine(loaded, Path("weights")), log_settings(loaded, None)
 
 
+def _run_on_two_machines(content: dict[str, Any]) -> None:
+    backend = content["BackendConfig"]
+    backend |= {"multiNodesInferEnabled": True, "VllmConfig": {"nodes": ["10.0.0.1", "10.0.0.9"]}}
+    backend["ModelDeployConfig"]["ModelConfig"][0] |= {"backendType": "vllm", "worldSize": 2, "tp": 2, "dp": 1}
+
+
 @pytest.mark.parametrize(("section", "key"), list(_keys()))
 def test_a_key_with_a_meaning_changes_something(
     content: dict[str, Any], tmp_path: Path, section: str, key: str
 ) -> None:
     schema = SCHEMA["$defs"][section]["properties"][key]
+    if section in VLLM_ONLY and ((keys := VLLM_ONLY[section]) is None or key in keys):
+        _run_on_two_machines(content)
     changed = copy.deepcopy(content)
     place: Any = changed
     for step in SECTIONS[section]:

@@ -74,7 +74,7 @@ def test_an_empty_object_is_a_config() -> None:
         (
             {"BackendConfig": {"ModelDeployConfig": {"ModelConfig": [{"backendType": "cuda"}]}}},
             "BackendConfig.ModelDeployConfig.ModelConfig[0].backendType",
-            '"cuda" is not one of "atb", "torch", "ms", "native" or "scripted"',
+            '"cuda" is not one of "atb", "torch", "ms", "native", "vllm" or "scripted"',
         ),
         (
             {"BackendConfig": {"ModelDeployConfig": {"ModelConfig": [{"modelName": "\ud800"}]}}},

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from loops import Bench, ask
 
-from mindserve_engine.native.batch import Candidate, Sampled
-from mindserve_engine.native.beam import BeamSearch
+from mindserve_engine.beam import BeamSearch, Candidate
+from mindserve_engine.native.batch import Sampled
 from mindserve_engine.native.sequence import Sequence
 from mindserve_engine.types import FinishReason, GenerationRequest
 

@@ -12,8 +12,8 @@ from llguidance import LLMatcher
 from loops import Bench, ask
 from waiting import until
 
+from mindserve_engine.grammar import GrammarCompiler
 from mindserve_engine.native.core import serve
-from mindserve_engine.native.grammar import GrammarCompiler
 from mindserve_engine.native.waker import Waker
 from mindserve_engine.native.wire import Abort, Add, Close, FromCore, Step, ToCore
 from mindserve_engine.types import Vocabulary

@@ -15,9 +15,9 @@ from msgspec.structs import replace
 from waiting import until
 
 from mindserve.chat.tokenizer import load_tokenizer
+from mindserve_engine import grammar as module
+from mindserve_engine.grammar import GrammarCompiler, GrammarInvalid
 from mindserve_engine.interface import RequestInvalid
-from mindserve_engine.native import grammar as module
-from mindserve_engine.native.grammar import GrammarCompiler, GrammarInvalid
 from mindserve_engine.native.process import NativeEngine
 from mindserve_engine.options import EngineOptions
 from mindserve_engine.types import EngineState, GenerationRequest, Vocabulary

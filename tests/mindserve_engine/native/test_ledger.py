@@ -3,14 +3,14 @@
 import pytest
 from loops import ask
 
+from mindserve_engine.generation import QueuedGeneration
 from mindserve_engine.interface import GenerationFailed
-from mindserve_engine.native.generation import NativeGeneration
 from mindserve_engine.native.ledger import Ledger, total
 from mindserve_engine.native.wire import Step
 from mindserve_engine.types import EngineStats, FinishReason, SequenceEvent
 
 
-def opened(ledger: Ledger, *names: str, prompt: int = 4) -> list[NativeGeneration]:
+def opened(ledger: Ledger, *names: str, prompt: int = 4) -> list[QueuedGeneration]:
     return [ledger.open(ask(name, [1] * prompt), lambda request_id, index: None, 4) for name in names]
 
 

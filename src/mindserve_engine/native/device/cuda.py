@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from mindserve_engine.first_line import first_line
 from mindserve_engine.interface import EngineError
 from mindserve_engine.native.batch import StepBatch
 from mindserve_engine.native.device.base import (
@@ -35,7 +36,6 @@ from mindserve_engine.native.device.cuda_graph import CudaGraphs
 from mindserve_engine.native.device.layer import OperatorLayer
 from mindserve_engine.native.device.paged_batch import upload
 from mindserve_engine.native.device.self_test import check_operators
-from mindserve_engine.native.first_line import first_line
 from mindserve_engine.native.kv_memory import CacheRoom
 from mindserve_engine.native.weights.quantised import LinearWeight, widen
 from mindserve_engine.options import EngineOptions

@@ -8,8 +8,8 @@ import sys
 from importlib.util import find_spec
 from typing import Any, Final
 
+from mindserve_engine.first_line import first_line
 from mindserve_engine.interface import EngineError
-from mindserve_engine.native.first_line import first_line
 
 _RUNTIME_LIBRARY: Final = "libascendcl.so"
 """Of CANN; torch_npu cannot be imported without it."""

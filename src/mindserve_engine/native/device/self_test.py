@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from mindserve_engine.first_line import first_line
 from mindserve_engine.interface import EngineError
 from mindserve_engine.native.batch import StepBatch
 from mindserve_engine.native.device.base import AttentionShape, AttentionSpec, Device, DeviceBatch
-from mindserve_engine.native.first_line import first_line
 
 _TOLERANCE: Final = {torch.bfloat16: 0.03, torch.float16: 0.005, torch.float32: 1e-4}
 """Of the largest difference, relative to the largest number: what rounding explains."""

@@ -10,8 +10,8 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
+from mindserve_engine.first_line import first_line
 from mindserve_engine.interface import EngineError
-from mindserve_engine.native.first_line import first_line
 
 _PREFIX: Final = "base_model.model."
 _FACTORS: Final = (".lora_A.weight", ".lora_B.weight")

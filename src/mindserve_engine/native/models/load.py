@@ -8,9 +8,9 @@ from typing import Final
 
 import torch
 
+from mindserve_engine.first_line import first_line
 from mindserve_engine.interface import EngineError
 from mindserve_engine.native.device.base import Device
-from mindserve_engine.native.first_line import first_line
 from mindserve_engine.native.lora.adapter import read_adapter
 from mindserve_engine.native.lora.linear import AdapterBank
 from mindserve_engine.native.models.base import Model

@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from transformers import PretrainedConfig
 
+from mindserve_engine.first_line import first_line
 from mindserve_engine.interface import EngineError
-from mindserve_engine.native.first_line import first_line
 from mindserve_engine.native.media.positions import PositionRule
 from mindserve_engine.native.multimodal.patches import Normalisation, PatchShape
 from mindserve_engine.types import MediaModel

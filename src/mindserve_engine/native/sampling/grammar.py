@@ -7,8 +7,8 @@ import torch
 from llguidance import LLMatcher
 from torch import Tensor
 
+from mindserve_engine.grammar import GrammarInvalid
 from mindserve_engine.native.batch import SampleRow
-from mindserve_engine.native.grammar import GrammarInvalid
 
 
 class GrammarState:

@@ -9,8 +9,8 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from mindserve_engine.grammar import GrammarInvalid
 from mindserve_engine.native.batch import Candidates, Sampled, SampleRow
-from mindserve_engine.native.grammar import GrammarInvalid
 from mindserve_engine.native.sampling.bias import add_bias
 from mindserve_engine.native.sampling.candidates import best_candidates
 from mindserve_engine.native.sampling.draw import DrawRows, draw, redraw

@@ -11,8 +11,8 @@ import gguf
 import numpy as np
 from gguf import GGUFValueType as ValueType
 
+from mindserve_engine.first_line import first_line
 from mindserve_engine.interface import EngineError
-from mindserve_engine.native.first_line import first_line
 
 _LENGTH: Final = struct.Struct("<Q")
 _ARRAY_HEAD: Final = struct.Struct("<IQ")

@@ -29,7 +29,7 @@ from mindserve.chat.parsing.machine import AnswerParser, CallFormat
 from mindserve.chat.parsing.pieces import Call, Content, Piece, Reasoning
 from mindserve.chat.parsing.steps import Family
 from mindserve.chat.parsing.toolbox import Toolbox
-from mindserve_engine.native.grammar import GrammarCompiler
+from mindserve_engine.grammar import GrammarCompiler
 from mindserve_engine.types import Vocabulary
 from tests.json_schemas import random_schema
 

@@ -6,7 +6,8 @@ model finds keys and values. A wrong table, a block given to two sequences or a 
 
 from __future__ import annotations
 
-from mindserve_engine.native.batch import Candidate, Sampled, SampleRow, StepBatch
+from mindserve_engine.beam import Candidate
+from mindserve_engine.native.batch import Sampled, SampleRow, StepBatch
 from mindserve_engine.native.media.encoding import Encoder
 from mindserve_engine.types import TokenLogprobs
 

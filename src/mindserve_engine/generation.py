@@ -15,14 +15,14 @@ def num_media_bytes(request: GenerationRequest) -> int:
     return sum(len(item.data) for item in request.media)
 
 
-class NativeGeneration:
+class QueuedGeneration:
     """Implements ``interface.Generation``. Holds at most ``max_tokens`` events of each sequence, however slow the
     consumer."""
 
     __slots__ = ("_abort", "_events", "_failure", "_live", "_open", "_waiter", "num_media_bytes", "request_id")
 
     def __init__(self, request: GenerationRequest, abort: Callable[[str, int | None], None]) -> None:
-        """``abort`` tells the process to drop a request, or one of its sequences."""
+        """``abort`` tells the engine to drop a request, or one of its sequences."""
         self.request_id = request.request_id
         self.num_media_bytes = num_media_bytes(request)
         """Pixels and samples that the process keeps for the request until it ends."""
@@ -35,7 +35,7 @@ class NativeGeneration:
         self._failure: str | None = None
         self._waiter: asyncio.Future[None] | None = None
 
-    def __aiter__(self) -> NativeGeneration:
+    def __aiter__(self) -> QueuedGeneration:
         return self
 
     async def __anext__(self) -> SequenceEvent:

@@ -3,23 +3,61 @@
 The search is transformers' with its defaults ``length_penalty=1.0`` and ``early_stopping=False``: scores are sums of
 log-probabilities, finished hypotheses are compared by their score divided by their number of tokens, and the search is
 over when as many hypotheses as the width are finished and the best living beam, divided by its present length, is no
-better than the worst of them. No tensors and no blocks here: the loop carries the decisions out.
+better than the worst of them. No tensors and no blocks here: the engine carries the decisions out.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
-from typing import Final
+from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
-from mindserve_engine.native.batch import Candidate, Sampled
-from mindserve_engine.native.sequence import Sequence
 from mindserve_engine.types import FinishReason, GenerationRequest, SequenceEvent, TokenLogprobs, TokenTiming
 
 _FEWEST_FACTOR: Final = 2
 """Candidates per beam, as transformers keeps them: so many that enough of them do not end."""
+
+
+class Candidate(NamedTuple):
+    """One way to continue a beam."""
+
+    token_id: int
+    score: float
+    """Its log-probability after penalties."""
+    logprob: float
+    """The model's own log-probability."""
+
+
+class Beam(Protocol):
+    """A living beam, as far as the search looks at it."""
+
+    @property
+    def output_token_ids(self) -> list[int]: ...
+
+    @property
+    def logprobs(self) -> list[TokenLogprobs]:
+        """As long as ``output_token_ids`` when the request asked for them, else empty."""
+
+    @property
+    def beam_score(self) -> float:
+        """Sum of log-probabilities after penalties."""
+
+
+class Row(Protocol):
+    """What one step found out about a beam."""
+
+    @property
+    def candidates(self) -> Iterable[Candidate]:
+        """Its best continuations, best first."""
+
+    @property
+    def logprobs(self) -> TokenLogprobs | None:
+        """The likeliest tokens, when they were asked for."""
+
+
+BeamT = TypeVar("BeamT", bound=Beam)
 
 
 @dataclass(slots=True)
@@ -34,17 +72,17 @@ class Hypothesis:
 
 
 @dataclass(slots=True, frozen=True)
-class Continuation:
+class Continuation(Generic[BeamT]):
     """A beam of the next step: ``parent`` with one more token."""
 
-    parent: Sequence
+    parent: BeamT
     token_id: int
     score: float
     """Sum of log-probabilities."""
     logprobs: TokenLogprobs | None
 
 
-class BeamSearch:
+class BeamSearch(Generic[BeamT]):
     """The state of one request's search."""
 
     def __init__(self, request: GenerationRequest, *, eos_token_ids: tuple[int, ...], max_tokens: int) -> None:
@@ -63,13 +101,13 @@ class BeamSearch:
         self._finished: list[Hypothesis] = []
         """Best first, at most as many as the width."""
 
-    def advance(self, results: dict[Sequence, Sampled]) -> list[Continuation]:
+    def advance(self, results: Mapping[BeamT, Row]) -> list[Continuation[BeamT]]:
         """Take one step's candidates of all living beams; the beams of the next step, best first.
 
         None are left when the search is over.
         """
         length = len(next(iter(results)).output_token_ids) + 1
-        rows = (_continuations(parent, sampled) for parent, sampled in results.items())
+        rows = (_continuations(parent, row) for parent, row in results.items())
         # rows are sorted: of the width squared continuations few more than are wanted are ever made
         best = list(islice(heapq.merge(*rows, key=lambda one: one.score, reverse=True), self.num_candidates))
         at_end = length >= self._max_tokens
@@ -98,7 +136,7 @@ class BeamSearch:
             for index, hypothesis in enumerate(self._finished[: self.request.num_sequences])
         ]
 
-    def _finish(self, continuation: Continuation, length: int) -> None:
+    def _finish(self, continuation: Continuation[BeamT], length: int) -> None:
         parent = continuation.parent
         hypothesis = Hypothesis(
             score=continuation.score / length,
@@ -111,14 +149,12 @@ class BeamSearch:
         del self._finished[self.width :]
 
 
-def _continuations(parent: Sequence, sampled: Sampled) -> Iterator[Continuation]:
+def _continuations(parent: BeamT, row: Row) -> Iterator[Continuation[BeamT]]:
     """Best first."""
-    for candidate in sampled.candidates:
-        yield Continuation(
-            parent, candidate.token_id, parent.beam_score + candidate.score, _logprobs(candidate, sampled)
-        )
+    for candidate in row.candidates:
+        logprobs = _logprobs(candidate, row.logprobs)
+        yield Continuation(parent, candidate.token_id, parent.beam_score + candidate.score, logprobs)
 
 
-def _logprobs(candidate: Candidate, sampled: Sampled) -> TokenLogprobs | None:
-    top = sampled.logprobs
+def _logprobs(candidate: Candidate, top: TokenLogprobs | None) -> TokenLogprobs | None:
     return None if top is None else TokenLogprobs(candidate.logprob, top.top_token_ids, top.top_logprobs)

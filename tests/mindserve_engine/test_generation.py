@@ -1,16 +1,19 @@
 """The client side of one request with several sequences: what its consumer is told, what its process is asked."""
 
 import pytest
-from loops import ask
 
-from mindserve_engine.native.generation import NativeGeneration
-from mindserve_engine.types import FinishReason, SequenceEvent
+from mindserve_engine.generation import QueuedGeneration
+from mindserve_engine.types import FinishReason, GenerationRequest, SequenceEvent
 
 NAME = "r"
 
 
 def event(index: int, token_id: int, finish_reason: FinishReason | None = None) -> SequenceEvent:
     return SequenceEvent(NAME, index, [token_id], [], finish_reason)
+
+
+def ask(num_sequences: int) -> GenerationRequest:
+    return GenerationRequest(request_id=NAME, prompt_token_ids=[1], max_tokens=9, num_sequences=num_sequences)
 
 
 class Aborts(list[tuple[str, int | None]]):
@@ -24,12 +27,12 @@ def aborts() -> Aborts:
 
 
 @pytest.fixture
-def generation(aborts: Aborts) -> NativeGeneration:
-    return NativeGeneration(ask(NAME, [1], num_sequences=2), aborts)
+def generation(aborts: Aborts) -> QueuedGeneration:
+    return QueuedGeneration(ask(2), aborts)
 
 
 async def test_an_end_that_waits_outlives_the_stop_of_the_last_open_sequence(
-    generation: NativeGeneration, aborts: Aborts
+    generation: QueuedGeneration, aborts: Aborts
 ) -> None:
     end = event(1, 8, FinishReason.EOS)
     for one in (event(0, 7), end, event(0, 9)):
@@ -40,7 +43,7 @@ async def test_an_end_that_waits_outlives_the_stop_of_the_last_open_sequence(
     assert aborts == [(NAME, None)]  # the whole request: nothing is left of it for the process to do
 
 
-async def test_a_stopped_sequence_leaves_the_others_to_go_on(generation: NativeGeneration, aborts: Aborts) -> None:
+async def test_a_stopped_sequence_leaves_the_others_to_go_on(generation: QueuedGeneration, aborts: Aborts) -> None:
     end = event(1, 8, FinishReason.LENGTH)
     generation.push(event(0, 7))
     generation.stop(0)

@@ -1,0 +1,123 @@
+"""Starts vLLM's engine. Blocking: imports and weights take from seconds to minutes."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import os
+from typing import Any, Final
+
+import msgspec
+
+from mindserve_engine.first_line import first_line
+from mindserve_engine.interface import EngineError
+from mindserve_engine.model_folder import default_top_k, eos_token_ids
+from mindserve_engine.options import EngineOptions
+from mindserve_engine.types import Capability, EngineInfo
+from mindserve_engine.vllm.adapters import largest_rank
+from mindserve_engine.vllm.addresses import numeric
+from mindserve_engine.vllm.arguments import engine_arguments, optional_arguments, set_environment
+
+_CAPABILITIES: Final = frozenset(
+    {
+        Capability.PARALLEL_SAMPLING,
+        Capability.BEAM_SEARCH,
+        Capability.LOGPROBS,
+        Capability.LOGIT_BIAS,
+        Capability.GRAMMAR,
+    }
+)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Launched:
+    """An engine of vLLM's whose core answers."""
+
+    llm: Any
+    """``AsyncLLM``."""
+    info: EngineInfo
+    has_all_temperatures: bool
+    """Whether ``temperature.TemperatureOutside`` runs in its workers."""
+
+
+def launch(options: EngineOptions) -> Launched:
+    """Raises ``EngineError`` with one line, ``ImportError`` where vllm is not installed."""
+    _, config, has_all_temperatures = prepare(options)
+    from vllm.v1.engine.async_llm import AsyncLLM
+
+    from mindserve_engine.vllm.figures import NoFigures
+
+    try:
+        llm = AsyncLLM.from_vllm_config(config, stat_loggers=[NoFigures], disable_log_stats=True)
+    except Exception as error:  # whatever a machine without room makes vLLM raise
+        raise _cannot_run(options, error) from error
+    return Launched(llm, _info(config, options), has_all_temperatures)
+
+
+def prepare(options: EngineOptions, *, headless: bool = False) -> tuple[Any, Any, bool]:
+    """vLLM's ``AsyncEngineArgs``, the ``VllmConfig`` that comes of them, and whether temperatures beyond vLLM's go.
+    Raises as ``launch``.
+
+    ``headless``: for a machine that does not serve."""
+    set_environment(os.environ)
+    if len(options.vllm.nodes) > 1:
+        nodes = (numeric(options.vllm.nodes[0]), *options.vllm.nodes[1:])
+        options = msgspec.structs.replace(options, vllm=msgspec.structs.replace(options.vllm, nodes=nodes))
+    arguments = engine_arguments(options, lora_rank=largest_rank(options.adapters))
+    from vllm.engine.arg_utils import AsyncEngineArgs  # here, not above: it takes seconds, and reads the environment
+
+    known = {field.name for field in dataclasses.fields(AsyncEngineArgs)}
+    unknown = sorted(set(arguments) - known)
+    if unknown:
+        raise EngineError(f"this release of vLLM has no engine argument {', '.join(unknown)}")
+    try:
+        args = AsyncEngineArgs(**(optional_arguments(dict.fromkeys(known)) | arguments))
+        if "max_model_len" not in options.engine_args:
+            args.max_model_len = _max_context(args, options)
+        # Of a copy: it writes into the arguments what it has inferred, and would not take that a second time.
+        config = copy.copy(args).create_engine_config(headless=headless)
+    except Exception as error:  # whatever a strange folder makes vLLM raise
+        raise _cannot_run(options, error) from error
+    return args, config, _add_temperatures(config)
+
+
+def _cannot_run(options: EngineOptions, error: Exception) -> EngineError:
+    return EngineError(f"vLLM cannot run {options.model_path}: {first_line(error)}")
+
+
+def _max_context(args: Any, options: EngineOptions) -> int:
+    """vLLM refuses a length above the model's own."""
+    longest = int(args.create_model_config().max_model_len)
+    return min(longest, options.max_context or longest)
+
+
+def _add_temperatures(config: Any) -> bool:
+    """Whether the workers can be given a logits processor of ours: vLLM's second model runner takes other ones."""
+    if getattr(config, "use_v2_model_runner", False) or config.speculative_config is not None:
+        return False
+    from mindserve_engine.vllm.temperature import PLACE
+
+    config.model_config.logits_processors = [*(config.model_config.logits_processors or ()), PLACE]
+    return True
+
+
+def _info(config: Any, options: EngineOptions) -> EngineInfo:
+    model, cache = config.model_config, config.cache_config
+    vocab_size = int(model.get_vocab_size())
+    configs = (model.hf_config.to_dict(), model.hf_text_config.to_dict())
+    max_context = int(model.max_model_len)
+    return EngineInfo(
+        model_type=str(model.hf_config.model_type),
+        vocab_size=vocab_size,
+        max_context=max_context,
+        max_prompt_tokens=min(options.max_prompt_tokens or max_context - 1, max_context - 1),
+        eos_token_ids=eos_token_ids(options.model_path, *configs, vocab_size=vocab_size),
+        default_top_k=default_top_k(options.model_path),
+        block_size=int(cache.block_size or 0),
+        num_blocks=int(cache.num_gpu_blocks or 0),
+        max_batch_size=int(config.scheduler_config.max_num_seqs),
+        capabilities=_CAPABILITIES | ({Capability.LORA} if options.adapters else frozenset()),
+        adapters=tuple(options.adapters),
+        device=str(config.device_config.device_type),
+        weights=str(model.quantization or model.dtype).removeprefix("torch."),
+    )
