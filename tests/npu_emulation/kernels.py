@@ -8,8 +8,41 @@ from __future__ import annotations
 from typing import Final
 
 KERNELS: Final = frozenset(
-    {
+    (
+        "_log_softmax",
+        "add",
+        "addmm",
         "arange",
+        "argmax",
+        "cat",
+        "clamp",
+        "clamp_max",
+        "clamp_min",
+        "cumsum",
+        "div",
+        "eq",
+        "exp",
+        "fill",
+        "gather",
+        "gt",
+        "index",
+        "index_add",
+        "index_copy",
+        "index_select",
+        "lt",
+        "masked_fill",
+        "max",
+        "minimum",
+        "mm",
+        "mul",
+        "ne",
+        "scatter",
+        "searchsorted",
+        "sub",
+        "sum",
+        "topk",
+        "view",
         "where",
-    }
+        "zero",
+    )
 )

@@ -67,7 +67,7 @@ def test_torch_alone_dies_of_a_broken_package_and_the_engine_does_not(tmp_path: 
     broken = a_broken_package(tmp_path)
     alone = said("import torch", broken)
     assert alone.returncode != 0
-    assert "TORCH_DEVICE_BACKEND_AUTOLOAD" in alone.stderr, "torch has changed: is autoload.py still needed?"
+    assert "TORCH_DEVICE_BACKEND_AUTOLOAD" in alone.stderr, "torch has changed: drop our setting?"
     with_us = said(SERVES, broken)
     assert with_us.stdout == "cpu 2.0\n", with_us.stderr
 
