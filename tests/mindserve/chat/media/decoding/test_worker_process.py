@@ -82,7 +82,7 @@ async def test_above_its_share_of_processor_time_a_process_is_ended(
             with pytest.raises(MediaRejected, match="the image ended the process that decoded it"):
                 await pool.decode(MediaKind.IMAGE, slow)
         assert (await pool.decode(MediaKind.IMAGE, SMALL)).shape == (56, 84, 3)
-        assert pool.num_lost == 2
+        assert pool.tally.num_replaced == 2
     assert caplog.text.count(f"the decoding process ended (exit status {-signal.SIGXCPU})") == 2
 
 
@@ -95,7 +95,7 @@ async def test_each_item_has_its_own_share_of_processor_time() -> None:
             await pool.decode(MediaKind.IMAGE, data)
             fields = told(pool.pids[0], "stat").rpartition(")")[2].split()
             used = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-        assert pool.num_lost == 0
+        assert pool.tally.num_replaced == 0
 
 
 async def test_an_item_that_takes_too_much_memory_is_refused_and_the_process_lives_on() -> None:
@@ -104,7 +104,7 @@ async def test_an_item_that_takes_too_much_memory_is_refused_and_the_process_liv
         with pytest.raises(MediaRejected, match="the image takes more memory to decode than is allowed"):
             await pool.decode(MediaKind.IMAGE, png(8000, 8000, deflated_zeros(8001 * 8000)))
         assert (await pool.decode(MediaKind.IMAGE, SMALL)).shape == (56, 84, 3)
-        assert (pool.pids, pool.num_lost) == (before, 0)
+        assert (pool.pids, pool.tally.num_replaced) == (before, 0)
 
 
 LIAR = """
