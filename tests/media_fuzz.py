@@ -190,7 +190,7 @@ async def _decode(numbers: Sequence[int], seed: int) -> Outcomes:
     await pool.start()
     try:
         outcomes = await decode_all(pool, numbers, seed)
-        outcomes.faults += [f"{pool.tally.num_replaced} processes were lost"] if pool.num_lost else []
+        outcomes.faults += [f"{pool.tally.num_replaced} processes were lost"] if pool.tally.num_replaced else []
         return outcomes
     finally:
         await pool.close()

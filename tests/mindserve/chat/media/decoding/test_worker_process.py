@@ -13,19 +13,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from mindserve.chat.media.decoding import pool as pool_module
 from mindserve.chat.media.decoding import wire, worker_process
 from mindserve.chat.media.decoding.decode_limits import DecodeLimits
 from mindserve.chat.media.decoding.rejected import MediaRejected
 from mindserve_engine.types import MediaKind
-from tests.mindserve.chat.media.decoding.makers import (
-    deflated_zeros,
-    image_file,
-    picture,
-    png,
-)
+from tests.mindserve.chat.media.decoding.hostile import ordinary
+from tests.mindserve.chat.media.decoding.makers import clip, deflated_zeros, image_file, picture, png, video_file
 from tests.mindserve.chat.media.decoding.pools import SMALL, descriptors, started, told, until
+
+ROOT = Path(__file__).parents[5]
 
 
 def _limits(pid: int) -> dict[str, str]:
@@ -105,6 +104,18 @@ async def test_an_item_that_takes_too_much_memory_is_refused_and_the_process_liv
             await pool.decode(MediaKind.IMAGE, png(8000, 8000, deflated_zeros(8001 * 8000)))
         assert (await pool.decode(MediaKind.IMAGE, SMALL)).shape == (56, 84, 3)
         assert (pool.pids, pool.tally.num_replaced) == (before, 0)
+
+
+async def test_the_least_memory_that_may_be_set_is_enough_for_what_people_send() -> None:
+    schema = yaml.safe_load((ROOT / "spec" / "config.schema.yaml").read_text("utf-8"))
+    least = schema["$defs"]["MediaConfig"]["properties"]["decodeMemory"]["minimum"]
+    photograph = image_file(picture(3000, 4000), "JPEG")
+    film = video_file(clip(8, 2304, 4096), preset="ultrafast")
+    async with started(DecodeLimits(max_wall_s=3600.0, max_memory_bytes=least * 2**20)) as pool:
+        assert (await pool.decode(MediaKind.IMAGE, photograph)).shape == (840, 1148, 3)
+        assert (await pool.decode(MediaKind.VIDEO, film)).shape[0] == 4
+        for kind, data, shape in ordinary():
+            assert (await pool.decode(kind, data)).shape == shape
 
 
 LIAR = """
