@@ -9,6 +9,7 @@ import zmq
 
 from mindserve_engine.admission import check_request
 from mindserve_engine.interface import Engine, EngineError, EngineUnavailable, QueueFull, RequestInvalid
+from mindserve_engine.native.first_look import look_at
 from mindserve_engine.native.generation import NativeGeneration, num_media_bytes
 from mindserve_engine.native.grammar import GrammarCompiler, GrammarInvalid
 from mindserve_engine.native.ledger import total
@@ -41,6 +42,7 @@ class NativeEngine:
         """Start all instances. When one cannot start, ``EngineError`` is raised and the others are ended."""
         if self._context is not None or self._health is not None:
             raise EngineError("an engine starts once")
+        await asyncio.to_thread(look_at, self._options.model_path)
         self._context = zmq.Context()
         self._instances = [Supervisor(self._options, self._context) for _ in range(self._options.num_instances)]
         for instance in self._instances:
