@@ -74,18 +74,26 @@ def measure(folder: Path, num_streams: int) -> int:
     counted = iter(range(NUM_QUIET + num_streams + 8))
     quiet = list(intervals(loop, "text 0", lambda _: next(counted, None) is None))[-NUM_QUIET:]
     asked = prompt(model, "Look: ", item(picture(SIDE, SIDE), model), " What is it?")
-    began = time.perf_counter()
+    digest = asked.media[0].digest
     loop.add(_request("image", asked), time.monotonic())
-    beside = list(intervals(loop, "text 0", lambda events: any(event.request_id == "image" for event in events)))
-    median, worst = statistics.median(quiet), statistics.quantiles(beside, n=100)[98]
-    num_tokens, took_s = asked.media[0].num_tokens, time.perf_counter() - began
-    told = ", ".join(
-        f"{name} {value / median:.2f}"
-        for name, value in (("median", statistics.median(beside)), ("p99", worst), ("longest", max(beside)))
-    )
-    print(f"{num_streams} streams, {1e3 * median:.0f} ms between tokens; beside an image of {num_tokens} tokens")
-    print(f"({took_s:.0f} s, {len(beside)} intervals), in that unit: {told}")
-    return 0 if worst <= LIMIT * median else 1
+    began = time.perf_counter()
+    encoding = list(intervals(loop, "text 0", lambda _: digest in loop._encoding.cache))
+    took_s = time.perf_counter() - began
+    reading = list(intervals(loop, "text 0", lambda events: any(event.request_id == "image" for event in events)))
+    median = statistics.median(quiet)
+    print(f"{num_streams} streams, {1e3 * median:.0f} ms between tokens, longest {max(quiet) / median:.2f} times that")
+    print(f"an image of {asked.media[0].num_tokens} tokens is encoded in {took_s:.0f} s: {_told(encoding, median)}")
+    print(f"its prompt is read: {_told(reading, median)}")
+    return 0 if _percentile_99(encoding) <= LIMIT * median else 1
+
+
+def _told(seconds: list[float], unit_s: float) -> str:
+    figures = {"median": statistics.median(seconds), "p99": _percentile_99(seconds), "longest": max(seconds)}
+    return f"{len(seconds)} intervals, " + ", ".join(f"{name} {value / unit_s:.2f}" for name, value in figures.items())
+
+
+def _percentile_99(seconds: list[float]) -> float:
+    return statistics.quantiles(seconds, n=100, method="inclusive")[98]
 
 
 def _request(name: str, asked: Prompt) -> GenerationRequest:
