@@ -12,6 +12,9 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
+from mindserve.api.metrics import engine_figures
 from mindserve.chat.media.budget import ByteBudget
 from mindserve.chat.media.decoding.decode_limits import DecodeLimits
 from mindserve.chat.media.decoding.worker import decode
@@ -19,6 +22,7 @@ from mindserve.chat.media.fetch import Fetcher
 from mindserve.chat.media.intake import MediaIntake
 from mindserve.chat.media.limits import media_limits
 from mindserve.config.settings import MediaSettings, ServeSettings
+from mindserve.observe.metrics import Metrics
 from mindserve_engine.types import GenerationRequest, MediaKind, MediaModel
 from tests.mindserve.chat.media.decoding import makers
 from tests.mindserve.chat.media.web import PUBLIC, Web, running_web
@@ -103,7 +107,7 @@ class Service:
 
 @asynccontextmanager
 async def media_service(
-    model: Model, root: Path, names: Sequence[str] = (HOST,), **settings: Any
+    model: Model, root: Path, names: Sequence[str] = (HOST,), serve: ServeSettings | None = None, **settings: Any
 ) -> AsyncIterator[Service]:
     """``settings``: of ``MediaSettings``. All files lie in ``root`` and on the hosts ``names``."""
     chosen = MediaSettings(**{"root": str(root), "allowed_hosts": tuple(names), **settings})
@@ -111,10 +115,14 @@ async def media_service(
     _write_files(root)
     async with running_web({name: [PUBLIC] for name in names}) as web:
         web.files = {f"/{file.name}": file.data for file in files()}
-        intake = MediaIntake(chosen, budget, Fetcher(limits, resolve=web.resolve, dialler=web, ssl_context=NO_TLS))
+        fetcher = Fetcher(limits, resolve=web.resolve, dialler=web, ssl_context=NO_TLS)
+        intake = MediaIntake(chosen, budget, fetcher)
+        metrics = Metrics(
+            model_names=(MODEL,), engine_figures=lambda: engine_figures(model.engine.stats()), media=intake.tally
+        )
         asked = _asked(model)
-        served = ServeSettings(model_name=MODEL, media=chosen)
-        async with running(model, served, held_bytes=budget, media=intake) as live:
+        served = msgspec.structs.replace(serve or ServeSettings(model_name=MODEL), media=chosen)
+        async with running(model, served, held_bytes=budget, media=intake, metrics=metrics) as live:
             yield Service(live, web, root, asked)
             assert budget.num_held == 0
 

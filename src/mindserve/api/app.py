@@ -25,6 +25,7 @@ from mindserve.chat.media.intake import MediaIntake
 from mindserve.chat.prompt import PromptPool
 from mindserve.chat.tokenizer import ChatTokenizer
 from mindserve.config.settings import ServeSettings
+from mindserve.observe.media import MediaTally
 from mindserve.observe.metrics import Metrics
 from mindserve.observe.request_id import RESPONSE_HEADER
 from mindserve_engine.interface import Engine
@@ -48,7 +49,7 @@ def create_app(*, engine: Engine, tokenizer: ChatTokenizer, settings: ServeSetti
 
     ``app.state.lifecycle`` is the ``Lifecycle`` for draining.
     """
-    held_bytes = ByteBudget(settings.media.max_in_flight_bytes)
+    held_bytes, media = ByteBudget(settings.media.max_in_flight_bytes), MediaTally()
     return app_of(
         Server(
             engine=engine,
@@ -65,10 +66,11 @@ def create_app(*, engine: Engine, tokenizer: ChatTokenizer, settings: ServeSetti
             metrics=Metrics(
                 model_names=(settings.model_name, *settings.lora_names),
                 engine_figures=lambda: engine_figures(engine.stats()),
+                media=media,
                 clock=time.monotonic,
             ),
             held_bytes=held_bytes,
-            media=MediaIntake(settings.media, held_bytes),
+            media=MediaIntake(settings.media, held_bytes, tally=media),
         )
     )
 

@@ -7,6 +7,7 @@ code of their own, and some GGUF vocabularies (see ``gguf_tokenizer``).
 from __future__ import annotations
 
 import json
+import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -25,12 +26,15 @@ from mindserve.chat.placeholders import check_placeholders
 from mindserve.chat.template import ChatTemplate, Message, TemplateFailed, TemplateLimit, TemplateTimeout, Tool
 from mindserve.chat.vocabulary import TokenTable, build_token_table
 from mindserve.errors import RefusalKind, RequestRefused, StartupError
-from mindserve_engine.types import MediaModel, Vocabulary
+from mindserve.observe.logs import fields
+from mindserve_engine.types import MediaKind, MediaModel, Vocabulary
 
 DEFAULT_TIMEOUT_S: Final = 60.0
 RETRY_AFTER_TIMEOUT_S: Final = 5
 PROCESSOR_TEMPLATE: Final = "chat_template.json"
 """Where older folders have the template of their processor; newer ones have one ``chat_template.jinja`` for both."""
+_LOG: Final = logging.getLogger(__name__)
+_WORDS: Final = {"type": "text", "text": "What is it?"}
 _MAX_OPENING_TOKENS: Final = 16
 """Tokens at the end of a prompt that may spell the opening of a chain of thought and the white space behind it."""
 _MAX_LOCATED: Final = 64
@@ -144,6 +148,28 @@ class ChatTokenizer:
         return ids
 
 
+def check_media(tokenizer: ChatTokenizer, media: MediaModel) -> None:
+    """Raise ``StartupError`` when the template has no place for any kind of media that the model takes; a kind that it
+    alone leaves out is told in the log. Blocks.
+
+    A request would only be refused later, and by then somebody else is asking."""
+    faults = {}
+    for kind in MediaKind:
+        if media.token_id(kind) is not None:
+            part = {"type": f"{kind}_url"}
+            try:
+                tokenizer.render_chat([{"role": "user", "content": [part, _WORDS]}], media=media)
+            except RequestRefused as refusal:
+                faults[kind] = str(refusal)
+    told = "; ".join(f"{kind}: {fault}" for kind, fault in faults.items())
+    if len(faults) == sum(media.token_id(kind) is not None for kind in MediaKind):
+        raise StartupError(
+            f"the model's chat template writes no placeholder for media, give one that does with chat_template ({told})"
+        )
+    if faults:
+        _LOG.warning("the chat template leaves out media", extra=fields(reason=told))
+
+
 class _Showing(NamedTuple):
     """A ``TokenSource`` of a changed table."""
 
@@ -218,12 +244,13 @@ def load_tokenizer(
     templates = _templates(model_path, tokenizer, chat_template)
     if "default" not in templates:
         raise StartupError(f"{model_path}: the model has no chat template; give one with chat_template")
+    place = _template_place(model_path, chat_template)
     try:
         return ChatTokenizer(tokenizer, templates)
     except jinja2.TemplateSyntaxError as error:
-        raise StartupError(f"{model_path}: broken chat template, line {error.lineno}: {error.message}") from error
+        raise StartupError(f"{place}: broken chat template, line {error.lineno}: {error.message}") from error
     except jinja2.TemplateError as error:
-        raise StartupError(f"{model_path}: broken chat template: {_one_line(error)}") from error
+        raise StartupError(f"{place}: broken chat template: {_one_line(error)}") from error
     except Exception as error:  # the tokenizers library raises bare exceptions
         raise StartupError(f"{model_path}: unusable tokenizer: {_one_line(error)}") from error
 
@@ -265,6 +292,14 @@ def _templates(model_path: Path, tokenizer: Any, chat_template: str | None) -> d
     if isinstance(own, dict):
         return own
     return {"default": own} if own else {}
+
+
+def _template_place(model_path: Path, chat_template: str | None) -> Path | str:
+    """Where the template is from, for error texts."""
+    if chat_template is not None:
+        return chat_template if chat_template.endswith(".jinja") else "chat_template"
+    files = (model_path / name for name in (PROCESSOR_TEMPLATE, "chat_template.jinja", "tokenizer_config.json"))
+    return next((path for path in files if path.is_file()), model_path)
 
 
 def _processor_template(path: Path) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 
+from mindserve.chat.tokenizer import check_media
 from mindserve.cli.ending import in_daemon_thread
 from mindserve.cli.engine_options import EngineChoice
 from mindserve.cli.late_tokenizer import LateTokenizer
@@ -54,6 +55,8 @@ class JointEngine:
             starting.cancel()
             await asyncio.gather(loading, starting, return_exceptions=True)
         tokenizer = loading.result()
+        if self.info.media is not None:
+            check_media(tokenizer, self.info.media)
         self._tokenizer.set(tokenizer)
         if Capability.GRAMMAR in self.info.capabilities and self.info.eos_token_ids:
             self._engine.learn(tokenizer.vocabulary(self.info.eos_token_ids))

@@ -1,7 +1,7 @@
 """The Prometheus metrics of one server, under the names and the one label that MindIE gives them.
 
 The label ``model_name`` holds the served names joined with " & " and never anything a client sent, so the number of
-time series is fixed.
+time series is fixed. Figures of media are ours, and so is their label ``kind``: image, video, audio.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Final
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
+from mindserve.observe.media import MediaTally
 from mindserve.observe.rate import RateWindow
 from mindserve.observe.tally import DurationTally, TokenCount
 
@@ -40,12 +41,14 @@ class Metrics:
         *,
         model_names: Iterable[str],
         engine_figures: Callable[[], EngineFigures],
+        media: MediaTally | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.registry = CollectorRegistry()
         self.clock = clock
         self.model_name = " & ".join(model_names)
         self._engine_figures = engine_figures
+        self._media = media or MediaTally()
         self.prompt_rate = RateWindow()
         self.generation_rate = RateWindow()
         self.num_received = 0
@@ -89,6 +92,7 @@ class Metrics:
         """The figures of the moment (the registry calls this at each scrape)."""
         yield self.generation_tokens.family(self.model_name)
         yield self.next_token_s.family(self.model_name)
+        yield from self._media.families(self.model_name)
         now = self.clock()
         engine = self._engine_figures()
         gauges = {
@@ -110,6 +114,7 @@ class Metrics:
         """Names without values, so that registering does not ask the engine anything."""
         yield self.generation_tokens.family(self.model_name)
         yield self.next_token_s.family(self.model_name)
+        yield from self._media.families(self.model_name)
         for name, text in GAUGE_TEXTS.items():
             yield GaugeMetricFamily(name, text)
         for name, text in COUNTER_TEXTS.items():

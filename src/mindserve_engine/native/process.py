@@ -12,6 +12,7 @@ from mindserve_engine.admission import check_request
 from mindserve_engine.generation import QueuedGeneration, num_media_bytes
 from mindserve_engine.grammar import GrammarCompiler, GrammarInvalid
 from mindserve_engine.interface import Engine, EngineError, EngineUnavailable, QueueFull, RequestInvalid
+from mindserve_engine.native.first_look import look_at
 from mindserve_engine.native.ledger import total
 from mindserve_engine.native.supervisor import Supervisor
 from mindserve_engine.options import EngineOptions
@@ -42,6 +43,7 @@ class NativeEngine:
         """Start all instances. When one cannot start, ``EngineError`` is raised and the others are ended."""
         if self._context is not None or self._health is not None:
             raise EngineError("an engine starts once")
+        await asyncio.to_thread(look_at, self._options.model_path)
         self._context = zmq.Context()
         self._instances = [
             Supervisor(_of_instance(self._options, number), self._context)

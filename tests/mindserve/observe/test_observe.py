@@ -8,11 +8,12 @@ import pytest
 
 from mindserve.api.metrics import engine_figures
 from mindserve.observe.logs import KeyValueFormatter, fields
+from mindserve.observe.media import MediaTally
 from mindserve.observe.metrics import EngineFigures, Metrics
 from mindserve.observe.rate import WINDOW_S, RateWindow
 from mindserve.observe.request import Outcome, RequestObservation
 from mindserve.observe.request_id import request_uuid
-from mindserve_engine.types import EngineStats
+from mindserve_engine.types import EngineStats, MediaKind
 
 MINDIE_NAMES = [
     "request_received_total", "request_success_total", "request_failed_total", "num_requests_running",
@@ -61,7 +62,32 @@ def test_mindie_s_names_with_its_label(metrics: Metrics, name: str) -> None:
 
 def test_no_label_comes_from_a_client(metrics: Metrics) -> None:
     names = {pair for line in metrics.render().decode().splitlines() for pair in re.findall(r'(\w+)="', line)}
-    assert names == {"model_name", "le"}
+    assert names == {"model_name", "le", "kind"}
+
+
+def test_figures_of_media() -> None:
+    """Every series is there from the start."""
+    tally = MediaTally()
+    metrics = Metrics(model_names=("base", "lora"), engine_figures=figures, media=tally)
+    assert 'media_refused_total{kind="video",model_name="base & lora"} 0.0' in metrics.render().decode()
+    tally.refuse(MediaKind.VIDEO)
+    tally.num_busy, tally.num_replaced = 2, 3
+    tally.decode_s.add(0.02)
+    with tally.waiting(), tally.waiting():
+        shown = metrics.render().decode()
+    for line in (
+        "num_media_waiting{} 2.0",
+        "num_media_decoding{} 2.0",
+        "media_workers_replaced_total{} 3.0",
+        'media_decode_seconds_bucket{le="0.01",} 0.0',
+        'media_decode_seconds_bucket{le="0.025",} 1.0',
+        "media_decode_seconds_sum{} 0.02",
+        'media_refused_total{kind="image",} 0.0',
+        'media_refused_total{kind="video",} 1.0',
+        'media_refused_total{kind="audio",} 0.0',
+    ):
+        assert line.replace("}", 'model_name="base & lora"}') in shown
+    assert value(metrics, "num_media_waiting") == 0
 
 
 def test_figures_of_the_engine(metrics: Metrics) -> None:

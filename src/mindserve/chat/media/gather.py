@@ -18,6 +18,7 @@ from mindserve.chat.media.limits import PARALLEL_FETCHES, MediaLimits
 from mindserve.chat.media.local import read_local
 from mindserve.chat.media.refs import Local, MediaRef, refused
 from mindserve.observe.logs import fields
+from mindserve.observe.media import MediaTally
 from mindserve_engine.types import MediaKind
 
 T = TypeVar("T")
@@ -42,10 +43,17 @@ class MediaSource:
     """What gathering needs, made once for a server: limits, the budget of all requests, the fetcher, and threads for
     files and Base64."""
 
-    def __init__(self, limits: MediaLimits, budget: ByteBudget, fetcher: Fetcher | None = None) -> None:
+    def __init__(
+        self,
+        limits: MediaLimits,
+        budget: ByteBudget,
+        fetcher: Fetcher | None = None,
+        tally: MediaTally | None = None,
+    ) -> None:
         self.limits = limits
         self.budget = budget
         self.fetcher = fetcher or Fetcher(limits)
+        self.tally = tally or MediaTally()
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="media")
 
     async def in_thread(self, work: Callable[[], T]) -> T:
@@ -86,6 +94,7 @@ async def _item(ref: MediaRef, source: MediaSource, lease: Lease, turns: asyncio
     try:
         data = await _data(ref, source, lease, turns)
     except MediaFault as fault:
+        source.tally.refuse(ref.kind)
         _LOG.info("media refused", extra=fields(field=ref.field, reason=fault.reason))
         raise refused(ref.field, fault) from None
     return MediaBytes(ref.kind, data, ref.i, ref.j, ref.field)

@@ -18,6 +18,7 @@ from mindserve.chat.media.refs import MediaRef, refused
 from mindserve.config.settings import DecodeSettings, MediaSettings
 from mindserve.errors import RefusalKind, RequestRefused, StartupError
 from mindserve.observe.logs import fields
+from mindserve.observe.media import MediaTally
 from mindserve_engine.types import MediaModel
 
 RETRY_AFTER_S: Final = 5
@@ -29,11 +30,18 @@ _LOG: Final = logging.getLogger(__name__)
 class MediaIntake:
     """Threads, connections and processes come with the first item, or with ``start``: a server of text has none."""
 
-    def __init__(self, settings: MediaSettings, budget: ByteBudget, fetcher: Fetcher | None = None) -> None:
+    def __init__(
+        self,
+        settings: MediaSettings,
+        budget: ByteBudget,
+        fetcher: Fetcher | None = None,
+        tally: MediaTally | None = None,
+    ) -> None:
         self.limits = media_limits(settings)
         self._decode = settings.decode
         self._budget = budget
         self._fetcher = fetcher
+        self.tally = tally or MediaTally()
         self._source: MediaSource | None = None
         self._pool: DecodePool | None = None
         self._is_closed = False
@@ -60,9 +68,11 @@ class MediaIntake:
             raise _unavailable("media are not taken any more: the server is closing")
         async with gather(refs, self._gathering()) as items:
             pool = self._decoding(model)
+            # No more than there are processes: the items of other requests get their turn in between.
+            turns = asyncio.Semaphore(self._decode.workers)
             try:
                 async with asyncio.TaskGroup() as group:
-                    tasks = [group.create_task(_decoded(item, pool, lease)) for item in items]
+                    tasks = [group.create_task(_decoded(item, pool, lease, turns)) for item in items]
             except BaseExceptionGroup as failures:
                 raise failures.exceptions[0] from None
             return [task.result() for task in tasks]
@@ -77,12 +87,13 @@ class MediaIntake:
 
     def _gathering(self) -> MediaSource:
         if self._source is None:
-            self._source = MediaSource(self.limits, self._budget, self._fetcher)
+            self._source = MediaSource(self.limits, self._budget, self._fetcher, self.tally)
         return self._source
 
     def _decoding(self, model: MediaModel) -> DecodePool:
         if self._pool is None:
-            self._pool = DecodePool(model, decode_limits(self._decode), num_workers=self._decode.workers)
+            limits = decode_limits(self._decode)
+            self._pool = DecodePool(model, limits, num_workers=self._decode.workers, tally=self.tally)
         return self._pool
 
 
@@ -100,17 +111,22 @@ def decode_limits(settings: DecodeSettings) -> DecodeLimits:
     )
 
 
-async def _decoded(item: MediaBytes, pool: DecodePool, lease: Lease) -> DecodedMedia:
+async def _decoded(item: MediaBytes, pool: DecodePool, lease: Lease, turns: asyncio.Semaphore) -> DecodedMedia:
+    with pool.tally.waiting():
+        await turns.acquire()
     try:
         decoded = await pool.decode(item.kind, item.data)
         lease.take(len(decoded.data))
     except MediaRejected as error:
+        pool.tally.refuse(item.kind)
         _LOG.info("media refused", extra=fields(field=item.field, reason=str(error)))
         raise RequestRefused(f"{item.field}: {error}", field=item.field) from error
     except MediaFault as fault:
         raise refused(item.field, fault) from None
     except PoolUnavailable as error:
         raise _unavailable(str(error)) from error
+    finally:
+        turns.release()
     return decoded
 
 

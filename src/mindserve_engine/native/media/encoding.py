@@ -54,8 +54,9 @@ class Encoding:
         """What has been begun."""
 
     def work(self, running: Iterable[Sequence], seconds: float) -> list[Sequence]:
-        """Encode for about ``seconds``, but at least one piece, or to the end of an item. Returns the sequences that
-        cannot go on because their item cannot be encoded."""
+        """Encode for no longer than ``seconds``, as far as the piece before tells how long the next one takes, but at
+        least one piece, or to the end of an item. Returns the sequences that cannot go on because their item cannot be
+        encoded."""
         wanting = self._choose(running)
         if not wanting:
             return []
@@ -65,9 +66,12 @@ class Encoding:
         for sequence in wanting:
             sequence.work_began_at = began if sequence.work_began_at is None else sequence.work_began_at
         try:
+            before = began
             while not self._encoder.advance():
-                if self._clock() - began >= seconds:
+                now = self._clock()
+                if 2 * now - before - began > seconds:
                     return []
+                before = now
         except Exception:
             log.exception("media of request %s cannot be encoded", wanting[0].request.request_id)
             self._drop()

@@ -66,6 +66,7 @@ def run_layer(layer: TowerLayer, x: Tensor, rotation: Rotation | None, bounds: l
         yield
     queries, keys, values = (torch.cat(tensors).transpose(0, 1) for tensors in zip(*parts, strict=True))
     del parts
+    yield
     for begin, end in itertools.pairwise(bounds):
         for start in range(begin, end, ROWS):
             rows, seen = slice(start, min(start + ROWS, end)), slice(begin, end)

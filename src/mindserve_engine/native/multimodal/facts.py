@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,13 +11,18 @@ from transformers import PretrainedConfig
 
 from mindserve_engine.first_line import first_line
 from mindserve_engine.interface import EngineError
+from mindserve_engine.native.first_look import (
+    PROCESSOR,
+    USES,
+    VIDEO_PROCESSOR,
+    WHOLE_PROCESSOR,
+    read_object,
+    require_processor,
+)
 from mindserve_engine.native.media.positions import PositionRule
 from mindserve_engine.native.multimodal.patches import Normalisation, PatchShape
 from mindserve_engine.types import MediaModel
 
-_PROCESSOR: Final = "preprocessor_config.json"
-_WHOLE_PROCESSOR: Final = "processor_config.json"
-"""Newer folders have the parts of a processor in one file."""
 _MAX_TOKENS: Final = 4096
 """Of one image: published configs allow four times as many, whose encoding would take minutes on a CPU."""
 _MAX_CHUNK_S: Final = 600
@@ -44,34 +48,36 @@ def takes_media(config: PretrainedConfig) -> bool:
 
 def read_media(folder: Path, config: PretrainedConfig) -> MediaFacts:
     """Raises ``EngineError`` with one line that names the file which is missing or cannot be used."""
-    reader, part, use = _READERS[config.model_type]
-    place, processor = _processor(folder, part, f"a {config.model_type} model {use}")
+    reader, part = _READERS[config.model_type]
+    place, processor = _processor(folder, part, config.model_type)
     try:
-        return reader(config, processor)
+        facts = reader(config, processor)
+        place = folder / VIDEO_PROCESSOR
+        if facts.patches is not None and place.is_file():
+            _check_video(facts, reader(config, {**processor, **read_object(place)}))
     except (KeyError, TypeError, ValueError, AttributeError, ZeroDivisionError) as error:
         reason = f"no '{error.args[0]}'" if isinstance(error, KeyError) else first_line(error)
         raise EngineError(f"{place}: not usable for a {config.model_type} model ({reason})") from error
+    return facts
 
 
-def _processor(folder: Path, part: str, use: str) -> tuple[Path, dict[str, Any]]:
-    own, whole = folder / _PROCESSOR, folder / _WHOLE_PROCESSOR
+def _check_video(facts: MediaFacts, video: MediaFacts) -> None:
+    """Frames become as large as ``maxVideoTokens`` says, not as their processor has it; all else is as for images."""
+    if video.normalisation != facts.normalisation:
+        raise ValueError(f"its frames are normalised by {video.normalisation}, images by {facts.normalisation}")
+
+
+def _processor(folder: Path, part: str, model_type: str) -> tuple[Path, dict[str, Any]]:
+    require_processor(folder, model_type)
+    own, whole = folder / PROCESSOR, folder / WHOLE_PROCESSOR
     if own.is_file():
-        return own, _read_object(own)
-    if whole.is_file():
-        content = _read_object(whole).get(part)
-        if isinstance(content, dict):
-            return whole, content
-    raise EngineError(f"{folder}: no {_PROCESSOR} in the model folder; {use}")
-
-
-def _read_object(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(path.read_bytes())
-    except ValueError as error:
-        raise EngineError(f"{path}: not valid JSON ({error})") from error
+        return own, read_object(own)
+    content = read_object(whole).get(part)
     if not isinstance(content, dict):
-        raise EngineError(f"{path}: not a JSON object")
-    return content
+        raise EngineError(
+            f"{whole}: has no {part}, and there is no {PROCESSOR}; a {model_type} model {USES[model_type]}"
+        )
+    return whole, content
 
 
 def _read_vision(config: PretrainedConfig, processor: dict[str, Any]) -> MediaFacts:
@@ -135,12 +141,9 @@ def _read_audio(config: PretrainedConfig, processor: dict[str, Any]) -> MediaFac
 
 _Reader = Callable[[PretrainedConfig, dict[str, Any]], MediaFacts]
 
-_PIXELS: Final = "needs it for the size and the normalisation of images"
-_SAMPLES: Final = "needs it for the rate and the length of recordings"
-
-_READERS: Final[dict[str, tuple[_Reader, str, str]]] = {
-    "qwen2_vl": (_read_vision, "image_processor", _PIXELS),
-    "qwen2_5_vl": (_read_vision, "image_processor", _PIXELS),
-    "qwen2_audio": (_read_audio, "feature_extractor", _SAMPLES),
+_READERS: Final[dict[str, tuple[_Reader, str]]] = {
+    "qwen2_vl": (_read_vision, "image_processor"),
+    "qwen2_5_vl": (_read_vision, "image_processor"),
+    "qwen2_audio": (_read_audio, "feature_extractor"),
 }
-"""By model type: how its files are read, which part of a processor is its, what for."""
+"""By model type: how its files are read, and which part of a processor is its."""

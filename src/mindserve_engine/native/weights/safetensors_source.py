@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Protocol
 
 import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from mindserve_engine.interface import EngineError
+from mindserve_engine.native.first_look import missing_shard, weight_files
 from mindserve_engine.native.weights.source import missing, require_shape
-
-_SINGLE: Final = "model.safetensors"
-_INDEX: Final = "model.safetensors.index.json"
 
 
 class _Handle(Protocol):
@@ -32,7 +29,7 @@ class SafetensorsSource:
     def __init__(self, folder: Path, dtype: torch.dtype) -> None:
         self._folder = folder
         self._dtype = dtype
-        self._files = {path.name: _open(path) for path in _weight_files(folder)}
+        self._files = {path.name: _open(path) for path in weight_files(folder)}
         self._file_of = {name: file for file, handle in self._files.items() for name in set(handle.keys())}
         self.rope_divisors: Tensor | None = None
         self.weights_name = str(dtype).removeprefix("torch.")
@@ -57,20 +54,6 @@ def _open(path: Path) -> _Handle:
         handle: _Handle = safe_open(path, framework="pt")
         return handle
     except FileNotFoundError as error:
-        raise EngineError(f"{path}: the index names this file, but it does not exist") from error
+        raise missing_shard(path) from error
     except (SafetensorError, OSError) as error:
         raise EngineError(f"{path}: not a readable safetensors file ({error})") from error
-
-
-def _weight_files(folder: Path) -> list[Path]:
-    index = folder / _INDEX
-    if index.is_file():
-        try:
-            weight_map: dict[str, str] = json.loads(index.read_bytes())["weight_map"]
-            return [folder / name for name in sorted(set(weight_map.values()))]
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise EngineError(f"{index}: not a safetensors index ({error})") from error
-    single = folder / _SINGLE
-    if not single.is_file():
-        raise EngineError(f"{folder}: neither {_SINGLE} nor {_INDEX} is there; weights must be in safetensors format")
-    return [single]

@@ -31,6 +31,7 @@ class FakeEncoder:
 
     def __init__(self) -> None:
         self.clock: FakeClock | None = None
+        self.piece_s = PIECE_S
         self.num_pieces = NUM_PIECES
         self.begun: list[bytes] = []
         self.held: dict[bytes, int] = {}
@@ -45,7 +46,7 @@ class FakeEncoder:
     def advance(self) -> bool:
         assert self._current is not None
         if self.clock is not None:
-            self.clock.now += PIECE_S
+            self.clock.now += self.piece_s
         self._left -= 1
         if not self._left:
             self.held[self._current.digest] = self._current.num_tokens
@@ -142,6 +143,23 @@ def test_running_streams_go_on_at_half_their_speed_or_better() -> None:
     assert bench.output("image") == expected(seeing("image", 2, "elephant", 2))
 
 
+def test_a_piece_that_does_not_fit_waits_for_the_next_step() -> None:
+    """Pieces of 60 ms beside decode steps of 100 ms: one fits, two would make the pause longer than twice a step."""
+    bench = MediaBench(num_blocks=64)
+    bench.encoder.clock, bench.encoder.piece_s = bench.clock, 0.06
+    bench.add(ask("text", [1, 2, 3], 250))
+    for _ in range(20):
+        bench.step()
+    bench.add(seeing("image", 2, "elephant", 2))
+    at: list[float] = []
+    while not bench.encoder.begun or bench.loop._encoding.current is not None:
+        bench.step()
+        at.append(bench.clock.now)
+    waits = [later - earlier for earlier, later in itertools.pairwise(at)]
+    assert len(waits) > 100
+    assert max(waits) < 2 * STEP_S
+
+
 def test_alone_it_takes_longer_turns() -> None:
     bench = MediaBench(num_blocks=64)
     bench.encoder.clock = bench.clock
@@ -150,7 +168,7 @@ def test_alone_it_takes_longer_turns() -> None:
     while not bench.events["image"]:
         bench.step()
         num_steps += 1
-    assert num_steps <= NUM_PIECES * PIECE_S / 0.075
+    assert num_steps <= NUM_PIECES / 3 + 3, "three pieces fit into 75 ms"
 
 
 def test_no_piece_of_an_image_that_nobody_needs_any_more() -> None:

@@ -11,18 +11,21 @@ import hashlib
 import logging
 import os
 import tempfile
+import time
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from mindserve.chat.media.decoding.decode_limits import DecodeLimits
 from mindserve.chat.media.decoding.rejected import MediaRejected, PoolUnavailable
 from mindserve.chat.media.decoding.worker_process import WorkerEnded, WorkerProcess
+from mindserve.observe.media import MediaTally
 from mindserve_engine.types import MediaItem, MediaKind, MediaModel
 
 NUM_WORKERS: Final = 2
-MAX_WAITING: Final = 128
-"""Items for which no process is free; a request has up to 20."""
+LEAVING_S: Final = 1.0
+"""What a process gets to end the item of a caller that left. Most items take less, and a process that is killed has to
+be started again, which takes longer than they do."""
 START_S: Final = 30.0
 """For a process to start, on a busy machine; on a quiet one it takes 0.3 s."""
 _SMALL_BYTES: Final = 1024 * 1024
@@ -58,6 +61,12 @@ class DecodedMedia:
         )
 
 
+class _Answer(NamedTuple):
+    shape: tuple[int, ...]
+    seconds_per_frame: float
+    array: bytearray
+
+
 class DecodePool:
     """Processes start when they are first needed, or with ``start``. Belongs to the event loop it is used in."""
 
@@ -67,21 +76,19 @@ class DecodePool:
         limits: DecodeLimits,
         *,
         num_workers: int = NUM_WORKERS,
-        max_waiting: int = MAX_WAITING,
+        tally: MediaTally | None = None,
     ) -> None:
+        """Who waits is not bounded here: a request has up to 20 items, and connections are bounded."""
         self._model = model
         self._limits = limits
         self._num_workers = num_workers
-        self._max_waiting = max_waiting
+        self.tally = tally or MediaTally()
         self._places = asyncio.Semaphore(num_workers)
         self._idle: list[WorkerProcess] = []
         self._busy: set[WorkerProcess] = set()
         self._ending: set[asyncio.Task[None]] = set()
+        self._left: set[asyncio.Task[_Answer]] = set()
         self._is_closed = False
-        self.num_waiting = 0
-        """Items for which no process is free."""
-        self.num_lost = 0
-        """Processes that a file or a deadline ended, or a caller that left."""
 
     @property
     def pids(self) -> list[int]:
@@ -101,28 +108,27 @@ class DecodePool:
         for worker in workers:
             self._give_back(worker)
 
-    async def decode(self, kind: MediaKind, source: bytes | bytearray | int) -> DecodedMedia:
-        """Decode one item, given as bytes or as an open descriptor of a regular file (a memory file, a file below the
-        media root), which is read from its start, whatever its position, and remains the caller's.
+    async def decode(self, kind: MediaKind, data: bytes | bytearray) -> DecodedMedia:
+        """Decode one item.
 
-        Raises ``MediaRejected`` and ``PoolUnavailable``. A caller that is cancelled frees its place at once.
+        Raises ``MediaRejected`` and ``PoolUnavailable``. A caller that is cancelled while it waits is forgotten; later,
+        its place is free within ``LEAVING_S``.
         """
-        if self._places.locked() and self.num_waiting >= self._max_waiting:
-            raise PoolUnavailable(f"{self.num_waiting} media items wait to be decoded, the limit")
-        async with self._place():
-            worker = self._idle.pop() if self._idle else None
-            if worker is None or not worker.is_alive:
-                self._discard(worker, "it ended while it was idle")
-                worker = self._spawn()
-            self._busy.add(worker)
-            await self._wait_ready(worker)
-            shape, seconds_per_frame, array = await self._ask(worker, kind, source)
-        data, digest = await _sealed(kind, shape, seconds_per_frame, array)
+        with self.tally.waiting():
+            await self._places.acquire()
+        work = asyncio.create_task(self._use(kind, data))
+        work.add_done_callback(lambda _: self._places.release())
+        try:
+            shape, seconds_per_frame, array = await asyncio.shield(work)
+        except asyncio.CancelledError:
+            self._leave(work)
+            raise
+        values, digest = await _sealed(kind, shape, seconds_per_frame, array)
         return DecodedMedia(
             kind=kind,
             num_tokens=self._model.num_tokens(kind, shape),
             shape=shape,
-            data=data,
+            data=values,
             digest=digest,
             seconds_per_frame=seconds_per_frame,
         )
@@ -132,31 +138,45 @@ class DecodePool:
         self._is_closed = True
         for worker in (*self._idle, *self._busy):
             self._discard(worker, "the pool was closed")
-        while self._ending:
-            await asyncio.gather(*self._ending)
+        while self._ending or self._left:
+            await asyncio.gather(*self._ending, *self._left, return_exceptions=True)
 
-    @contextlib.asynccontextmanager
-    async def _place(self) -> AsyncIterator[None]:
-        """The right to use a process."""
-        self.num_waiting += 1
-        try:
-            await self._places.acquire()
-        finally:
-            self.num_waiting -= 1
-        try:
-            if self._is_closed:
-                raise PoolUnavailable(_CLOSED)
-            yield
-        finally:
-            self._places.release()
+    def _leave(self, work: asyncio.Task[_Answer]) -> None:
+        """The caller left while ``work`` was done for it."""
+        self._left.add(work)
+        timer = asyncio.get_running_loop().call_later(LEAVING_S, work.cancel)
 
-    async def _ask(
-        self, worker: WorkerProcess, kind: MediaKind, source: bytes | bytearray | int
-    ) -> tuple[tuple[int, ...], float, bytearray]:
-        """Shape, seconds per frame and bytes of the array. The process is given back, or replaced."""
+        def forget(done: asyncio.Task[_Answer]) -> None:
+            timer.cancel()
+            self._left.discard(done)
+            if not done.cancelled():
+                done.exception()  # nobody is left to whom it matters
+
+        work.add_done_callback(forget)
+
+    async def _use(self, kind: MediaKind, data: bytes | bytearray) -> _Answer:
+        """What a process makes of the item. The caller has a place."""
+        if self._is_closed:
+            raise PoolUnavailable(_CLOSED)
+        worker = self._idle.pop() if self._idle else None
+        if worker is None or not worker.is_alive:
+            self._discard(worker, "it ended while it was idle")
+            worker = self._spawn()
+        self._busy.add(worker)
+        await self._wait_ready(worker)
+        began = time.monotonic()
+        self.tally.num_busy += 1
+        try:
+            return await self._ask(worker, kind, data)
+        finally:
+            self.tally.num_busy -= 1
+            self.tally.decode_s.add(time.monotonic() - began)
+
+    async def _ask(self, worker: WorkerProcess, kind: MediaKind, data: bytes | bytearray) -> _Answer:
+        """The process is given back, or replaced."""
         limit_s = self._limits.max_wall_s
         try:
-            async with _as_file(source) as file, asyncio.timeout(limit_s):
+            async with _as_file(data) as file, asyncio.timeout(limit_s):
                 reply, array = await worker.ask(kind, file)
         except MediaRejected as error:
             log.debug("%s rejected: %s (%s)", kind, error, error.__cause__)
@@ -177,7 +197,7 @@ class DecodePool:
             self._replace(worker, "the caller left")
             raise
         self._give_back(worker)
-        return reply.shape, reply.seconds_per_frame, array
+        return _Answer(reply.shape, reply.seconds_per_frame, array)
 
     def _spawn(self) -> WorkerProcess:
         if self._is_closed:
@@ -218,7 +238,7 @@ class DecodePool:
         self._busy.discard(worker)
         if worker in self._idle:
             self._idle.remove(worker)
-        self.num_lost += not self._is_closed
+        self.tally.num_replaced += not self._is_closed
         task = asyncio.create_task(_end(worker, reason))
         self._ending.add(task)
         task.add_done_callback(self._ending.discard)
@@ -230,13 +250,10 @@ async def _end(worker: WorkerProcess, reason: str) -> None:
 
 
 @contextlib.asynccontextmanager
-async def _as_file(source: bytes | bytearray | int) -> AsyncIterator[int]:
+async def _as_file(data: bytes | bytearray) -> AsyncIterator[int]:
     """A descriptor of a file that holds the bytes."""
-    if isinstance(source, int):
-        yield source
-        return
     with _memory_file() as file:
-        rest = memoryview(source)
+        rest = memoryview(data)
         while rest:
             rest = rest[os.write(file, rest[:_SLICE_BYTES]) :]
             await asyncio.sleep(0)

@@ -24,8 +24,8 @@ def slow_picture() -> bytes:
 
 
 @asynccontextmanager
-async def started(limits: DecodeLimits = PATIENT, *, num_workers: int = 1, **options: int) -> AsyncIterator[DecodePool]:
-    pool = DecodePool(MODEL, limits, num_workers=num_workers, **options)
+async def started(limits: DecodeLimits = PATIENT, *, num_workers: int = 1) -> AsyncIterator[DecodePool]:
+    pool = DecodePool(MODEL, limits, num_workers=num_workers)
     try:
         await pool.start()
         yield pool

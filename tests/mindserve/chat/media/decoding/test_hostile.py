@@ -38,7 +38,7 @@ async def test_a_hostile_file_gets_its_answer(pool: DecodePool, case: Case) -> N
         assert case.answer in str(refused.value)
     else:
         assert (await pool.decode(case.kind, case.make())).shape == case.answer
-    assert (pool.pids, pool.num_lost) == (before, 0)
+    assert (pool.pids, pool.tally.num_replaced) == (before, 0)
     assert _descriptors(pool.pids[0]) == {"0", "1", "2"}
 
 

@@ -13,19 +13,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from mindserve.chat.media.decoding import pool as pool_module
 from mindserve.chat.media.decoding import wire, worker_process
 from mindserve.chat.media.decoding.decode_limits import DecodeLimits
 from mindserve.chat.media.decoding.rejected import MediaRejected
 from mindserve_engine.types import MediaKind
-from tests.mindserve.chat.media.decoding.makers import (
-    deflated_zeros,
-    image_file,
-    picture,
-    png,
-)
+from tests.mindserve.chat.media.decoding.hostile import ordinary
+from tests.mindserve.chat.media.decoding.makers import clip, deflated_zeros, image_file, picture, png, video_file
 from tests.mindserve.chat.media.decoding.pools import SMALL, descriptors, started, told, until
+
+ROOT = Path(__file__).parents[5]
 
 
 def _limits(pid: int) -> dict[str, str]:
@@ -82,7 +81,7 @@ async def test_above_its_share_of_processor_time_a_process_is_ended(
             with pytest.raises(MediaRejected, match="the image ended the process that decoded it"):
                 await pool.decode(MediaKind.IMAGE, slow)
         assert (await pool.decode(MediaKind.IMAGE, SMALL)).shape == (56, 84, 3)
-        assert pool.num_lost == 2
+        assert pool.tally.num_replaced == 2
     assert caplog.text.count(f"the decoding process ended (exit status {-signal.SIGXCPU})") == 2
 
 
@@ -95,7 +94,7 @@ async def test_each_item_has_its_own_share_of_processor_time() -> None:
             await pool.decode(MediaKind.IMAGE, data)
             fields = told(pool.pids[0], "stat").rpartition(")")[2].split()
             used = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-        assert pool.num_lost == 0
+        assert pool.tally.num_replaced == 0
 
 
 async def test_an_item_that_takes_too_much_memory_is_refused_and_the_process_lives_on() -> None:
@@ -104,7 +103,19 @@ async def test_an_item_that_takes_too_much_memory_is_refused_and_the_process_liv
         with pytest.raises(MediaRejected, match="the image takes more memory to decode than is allowed"):
             await pool.decode(MediaKind.IMAGE, png(8000, 8000, deflated_zeros(8001 * 8000)))
         assert (await pool.decode(MediaKind.IMAGE, SMALL)).shape == (56, 84, 3)
-        assert (pool.pids, pool.num_lost) == (before, 0)
+        assert (pool.pids, pool.tally.num_replaced) == (before, 0)
+
+
+async def test_the_least_memory_that_may_be_set_is_enough_for_what_people_send() -> None:
+    schema = yaml.safe_load((ROOT / "spec" / "config.schema.yaml").read_text("utf-8"))
+    least = schema["$defs"]["MediaConfig"]["properties"]["decodeMemory"]["minimum"]
+    photograph = image_file(picture(3000, 4000), "JPEG")
+    film = video_file(clip(8, 2304, 4096), preset="ultrafast")
+    async with started(DecodeLimits(max_wall_s=3600.0, max_memory_bytes=least * 2**20)) as pool:
+        assert (await pool.decode(MediaKind.IMAGE, photograph)).shape == (840, 1148, 3)
+        assert (await pool.decode(MediaKind.VIDEO, film)).shape[0] == 4
+        for kind, data, shape in ordinary():
+            assert (await pool.decode(kind, data)).shape == shape
 
 
 LIAR = """
