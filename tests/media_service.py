@@ -103,7 +103,7 @@ class Service:
 
 @asynccontextmanager
 async def media_service(
-    model: Model, root: Path, names: Sequence[str] = (HOST,), **settings: Any
+    model: Model, root: Path, names: Sequence[str] = (HOST,), *, model_name: str = MODEL, **settings: Any
 ) -> AsyncIterator[Service]:
     """``settings``: of ``MediaSettings``. All files lie in ``root`` and on the hosts ``names``."""
     chosen = MediaSettings(**{"root": str(root), "allowed_hosts": tuple(names), **settings})
@@ -113,7 +113,7 @@ async def media_service(
         web.files = {f"/{file.name}": file.data for file in files()}
         intake = MediaIntake(chosen, budget, Fetcher(limits, resolve=web.resolve, dialler=web, ssl_context=NO_TLS))
         asked = _asked(model)
-        served = ServeSettings(model_name=MODEL, media=chosen)
+        served = ServeSettings(model_name=model_name, media=chosen)
         async with running(model, served, held_bytes=budget, media=intake) as live:
             yield Service(live, web, root, asked)
             assert budget.num_held == 0
