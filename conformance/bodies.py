@@ -2,8 +2,8 @@
 
 A place is written as the server names it in refusals: ``messages[0].content[1].text``. A value
 ``{repeat: TEXT, times: N}`` is that long string (``begin`` and ``then`` around it), ``{items: VALUE, times: N}`` stands
-for that long list, ``{nested: N}`` for N lists inside each other; ``"{model}"`` as the model for the name of the served
-one, ``"{adapter}"`` for an adapter's.
+for that long list, ``{nested: N}`` for N lists inside each other, ``{media: FILE}`` for a medium (see ``inline``);
+``"{model}"`` as the model for the name of the served one, ``"{adapter}"`` for an adapter's.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from functools import cache
 from typing import Any, Final
 
 from conformance.files import PACKAGE, SuiteError, read_yaml
+from conformance.inline import is_short_form, written_out
 
 Body = dict[str, Any]
 _STEP: Final = re.compile(r"\.?([^.\[\]]+)|\[(\d+)\]")
@@ -95,6 +96,8 @@ def expanded(value: Any) -> Any:
         return f"{value.get('begin', '')}{value['repeat'] * value['times']}{value.get('then', '')}"
     if value.keys() == {"items", "times"}:
         return [expanded(value["items"])] * value["times"]
+    if is_short_form(value):
+        return written_out(value)
     if value.keys() == {"nested"}:
         return nested(value["nested"])
     return {key: expanded(member) for key, member in value.items()}

@@ -112,6 +112,8 @@ class Expectation:
     """Requests whose answers say the same, streamed or not."""
     unlike: tuple[Change, ...] = ()
     """Requests whose answers say something else."""
+    longer_than: tuple[Change, ...] = ()
+    """Requests whose prompts have fewer tokens."""
     component: str | None = None
     """Of a plane's JSON body; None: the body is free."""
 
@@ -129,6 +131,7 @@ class Expectation:
         extra = [check.id if check.argument is None else f"{check.id}: {check.argument}" for check in self.checks]
         extra += ["the same answer as to the question in its other forms"] * bool(self.same_as)
         extra += ["another answer than to the other question"] * bool(self.unlike)
+        extra += ["more tokens of the prompt than in the shorter question"] * bool(self.longer_than)
         extra += [f"or a refusal that names {' or '.join(self.unless)}"] * bool(self.unless)
         return "; ".join([told, *extra])
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from conformance.case import CHAT, Case, Kind
 from conformance.contract import Contract, lines_of
-from conformance.judge import APART, BETWEEN
+from conformance.judge import APART, BETWEEN, LONGER
 from conformance.oracle.registry import INVARIANTS, Scope
 
 
@@ -44,6 +44,7 @@ def coverage(contract: Contract, cases: Sequence[Case]) -> Coverage:
     asked = {check.id for case in cases for check in case.expect.checks}
     asked |= set(BETWEEN) if any(case.expect.same_as for case in cases) else set()
     asked |= {APART} if any(case.expect.unlike for case in cases) else set()
+    asked |= {LONGER} if any(case.expect.longer_than for case in cases) else set()
     asked |= {"plane-schema"} if any(case.expect.component for case in cases) else set()
     return Coverage(
         lines=lines,

@@ -15,6 +15,8 @@ BETWEEN: Final = ("same-answer", "same-usage", "ids-differ")
 """Asked of answers to one question in several forms."""
 APART: Final = "another-answer"
 """Asked of answers to questions that must be answered otherwise."""
+LONGER: Final = "longer-prompt"
+"""Asked of an answer to a question that has something more than another one."""
 THEMES: Final = (golden, http, named, openai_wire, stream, tokens, tools, whole)
 """The modules that fill the registry."""
 
@@ -23,7 +25,7 @@ def judge(case: Case, seen: Seen) -> list[Finding]:
     """Everything that does not hold. Raises what an invariant stumbled over, unless a MUST is known not to hold: it may
     hide one."""
     findings = _findings(case, seen)
-    stumbles = [error for one in (seen, *seen.others, *seen.unlike) for error in one.stumbles]
+    stumbles = [error for one in (seen, *seen.others, *seen.unlike, *seen.shorter) for error in one.stumbles]
     if stumbles and not any(finding.level is Level.MUST for finding in findings):
         raise stumbles[0]
     return findings
@@ -49,10 +51,12 @@ def _findings(case: Case, seen: Seen) -> list[Finding]:
     findings += _of_kind(expect, seen)
     for check in expect.checks:
         findings += ask(check.id, seen, check.argument)
-    for other in (*seen.others, *seen.unlike):
+    for other in (*seen.others, *seen.unlike, *seen.shorter):
         findings += ask_all(Scope.HTTP, other) or _of_answer(other)
     if seen.unlike:
         findings += ask(APART, seen)
+    if seen.shorter:
+        findings += ask(LONGER, seen)
     return findings + ([finding for name in BETWEEN for finding in ask(name, seen)] if seen.others else [])
 
 

@@ -81,6 +81,7 @@ _SCHEMA: Final[dict[str, Any]] = {
                             "check": {"type": "array"},
                             "same_as": _CHANGES,
                             "unlike": _CHANGES,
+                            "longer_than": _CHANGES,
                         },
                     },
                 },
@@ -160,11 +161,11 @@ def _expectation(entry: Mapping[str, Any], change: Change | None, answers: Diale
     status = entry[kind.value]
     if kind is Kind.REFUSED:
         status = status[answers.name] if isinstance(status, dict) else answers.status(status)
-    same_as, unlike = (
+    same_as, unlike, longer_than = (
         tuple(
             (change or Change()).but(put=other.get("set"), drop=other.get("drop", ())) for other in entry.get(key, ())
         )
-        for key in ("same_as", "unlike")
+        for key in ("same_as", "unlike", "longer_than")
     )
     return Expectation(
         kind=kind,
@@ -174,6 +175,7 @@ def _expectation(entry: Mapping[str, Any], change: Change | None, answers: Diale
         checks=tuple(_check(one) for one in entry.get("check", ())),
         same_as=same_as,
         unlike=unlike,
+        longer_than=longer_than,
         component=entry.get("component"),
     )
 

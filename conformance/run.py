@@ -154,7 +154,9 @@ async def _ask_once(run: _Run, case: Case) -> CaseResult:
     seen = await _see(run, case.call)
     exchanges = [seen.exchange]
     if seen.exchange.trouble is None and seen.exchange.status == case.expect.status:
-        for changes, answers in ((case.expect.same_as, seen.others), (case.expect.unlike, seen.unlike)):
+        expect = case.expect
+        asked = ((expect.same_as, seen.others), (expect.unlike, seen.unlike), (expect.longer_than, seen.shorter))
+        for changes, answers in asked:
             for change in changes:
                 answers.append(await _see(run, Call(headers=case.call.headers, change=change)))
                 exchanges.append(answers[-1].exchange)

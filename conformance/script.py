@@ -52,9 +52,9 @@ def thinking_script() -> dict[str, Any]:
     return {"chat_template": thinking_template(), "replies": [capability, *_told(), closed, _THINKING_REPLY]}
 
 
-def script_text(*, thinks: bool = False) -> str:
-    """The script as YAML."""
-    told = thinking_script() if thinks else script()
+def script_text(*, thinks: bool = False, takes_media: bool = True) -> str:
+    """The script as YAML. A model that thinks takes none."""
+    told = thinking_script() if thinks else {"media": takes_media, "replies": script()}
     return yaml.safe_dump(told, sort_keys=False, allow_unicode=True, width=120)
 
 

@@ -107,7 +107,13 @@ class Service:
 
 @asynccontextmanager
 async def media_service(
-    model: Model, root: Path, names: Sequence[str] = (HOST,), serve: ServeSettings | None = None, **settings: Any
+    model: Model,
+    root: Path,
+    names: Sequence[str] = (HOST,),
+    serve: ServeSettings | None = None,
+    *,
+    model_name: str = MODEL,
+    **settings: Any,
 ) -> AsyncIterator[Service]:
     """``settings``: of ``MediaSettings``. All files lie in ``root`` and on the hosts ``names``."""
     chosen = MediaSettings(**{"root": str(root), "allowed_hosts": tuple(names), **settings})
@@ -118,10 +124,10 @@ async def media_service(
         fetcher = Fetcher(limits, resolve=web.resolve, dialler=web, ssl_context=NO_TLS)
         intake = MediaIntake(chosen, budget, fetcher)
         metrics = Metrics(
-            model_names=(MODEL,), engine_figures=lambda: engine_figures(model.engine.stats()), media=intake.tally
+            model_names=(model_name,), engine_figures=lambda: engine_figures(model.engine.stats()), media=intake.tally
         )
         asked = _asked(model)
-        served = msgspec.structs.replace(serve or ServeSettings(model_name=MODEL), media=chosen)
+        served = msgspec.structs.replace(serve or ServeSettings(model_name=model_name), media=chosen)
         async with running(model, served, held_bytes=budget, media=intake, metrics=metrics) as live:
             yield Service(live, web, root, asked)
             assert budget.num_held == 0

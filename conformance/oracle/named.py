@@ -56,6 +56,23 @@ def prompt_tokens(seen: Seen, least: int) -> Iterator[str]:
         yield f"prompt_tokens is {seen.usages[0]['prompt_tokens']}, less than {least}"
 
 
+# The document speaks of the tokens of the prompt's text. It counts as a MUST all the same: nothing else in an answer
+# shows that a medium was looked at, and not passed over.
+@invariant(
+    "longer-prompt",
+    Scope.NAMED,
+    "A prompt that has one more medium has more tokens",
+    readings="S17 C19",
+    fields="Usage.prompt_tokens",
+)
+def longer_prompt(seen: Seen, _: Any) -> Iterator[str]:
+    for other in seen.shorter:
+        if seen.tells_usage and other.tells_usage:
+            told, less = seen.usages[0]["prompt_tokens"], other.usages[0]["prompt_tokens"]
+            if told <= less:
+                yield f"prompt_tokens is {told}; with one medium less it is {less}"
+
+
 @invariant(
     "same-usage",
     Scope.NAMED,

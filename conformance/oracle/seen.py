@@ -78,6 +78,8 @@ class Seen(Wishes):
         """Answers to the same question in other forms."""
         self.unlike: list[Seen] = []
         """Answers to questions that must be answered otherwise."""
+        self.shorter: list[Seen] = []
+        """Answers to questions with less in them."""
 
     @property
     def offers_tools(self) -> bool:

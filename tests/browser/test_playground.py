@@ -289,7 +289,7 @@ async def test_everything_can_be_done_with_the_keyboard(page: Tab) -> None:
     while await page.value("document.activeElement.id") != "say":
         await page.press("Tab")
     await page.write("hello")
-    for _ in range(2):  # past the role to the button
+    for _ in range(3):  # past the role and the files to the button
         await page.press("Tab")
     await page.press(" ")
     await page.until(COMPLETE)

@@ -1,8 +1,9 @@
 """Starts our own server as an operator would and runs the suite on it: ``make conformance``.
 
-``python -m tests.conformance.certify [--out DIR]``: with the scripted engine, once more with ``fullTextEnabled``, as a
-model that thinks, and in the ``openai`` dialect behind an API key; then with the default model, whose answers in the
-``openai`` dialect are asked for where its arithmetic bears upon them. Exits with the worst of the suite's statuses.
+``python -m tests.conformance.certify [--out DIR]``: with the scripted engine, which takes media, once more with
+``fullTextEnabled``, as a model that thinks, and in the ``openai`` dialect behind an API key, and there as a model of
+text alone; then with the default model, which is one, and whose answers in the ``openai`` dialect are asked for where
+its arithmetic bears upon them. Exits with the worst of the suite's statuses.
 """
 
 from __future__ import annotations
@@ -38,6 +39,8 @@ FULL_TEXT_CASES: Final = ("golden.*", "stream.*", "whole.*")
 
 THINKING_CASES: Final = {"vllm": ("*.reasoning*", "golden.stream-reasoning"), "openai": ("*.reasoning*",)}
 """Those that need a chain of thought, by dialect."""
+MEDIA_CASES: Final = ("media.*", "feature.*", "rules.media-*", "request.image.*", "request.messages.content*")
+"""Those that a model of text alone must refuse, or need not be asked."""
 KEY: Final = "sk-conformance"
 """Of the server in the ``openai`` dialect."""
 
@@ -55,15 +58,22 @@ class Setup:
 
 
 def scripted_setup(
-    folder: Path, *, full_text: bool = False, thinks: bool = False, dialect: str = "vllm", key: str | None = None
+    folder: Path,
+    *,
+    full_text: bool = False,
+    thinks: bool = False,
+    takes_media: bool = True,
+    dialect: str = "vllm",
+    key: str | None = None,
 ) -> Setup:
     """The scripted engine, an adapter beside it. ``folder`` takes its files; ``key``: what requests must give."""
     script = folder / "script.yaml"
-    script.write_text(script_text(thinks=thinks), "utf-8")
+    script.write_text(script_text(thinks=thinks, takes_media=takes_media), "utf-8")
     config = folder / "config.json"
     config.write_text(json.dumps(_config(script, folder, full_text=full_text, dialect=dialect)), "utf-8")
-    name = "scripted" + ", full text" * full_text + ", thinking" * thinks + f", {dialect}" * (dialect != "vllm")
-    only = FULL_TEXT_CASES if full_text else THINKING_CASES[dialect] if thinks else ()
+    name = "scripted" + ", full text" * full_text + ", thinking" * thinks + ", text alone" * (not takes_media)
+    name += f", {dialect}" * (dialect != "vllm")
+    only = FULL_TEXT_CASES if full_text else THINKING_CASES[dialect] if thinks else () if takes_media else MEDIA_CASES
     serve = ["--config", str(config), "--engine", "scripted"]
     if key is not None:
         (folder / "keys").write_text(f"{key}\n", "utf-8")
@@ -138,8 +148,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, default=Path(".conformance"), help="where the reports go")
     out: Path = parser.parse_args(arguments).out
     with tempfile.TemporaryDirectory() as folder:
-        names = ("plain", "full", "thinking", "openai", "openai-thinking", "computed")
-        plain, full, thinking, openai, openai_thinking, computed = folders = [Path(folder, name) for name in names]
+        names = ("plain", "full", "thinking", "openai", "openai-thinking", "openai-text", "computed")
+        folders = [Path(folder, name) for name in names]
+        plain, full, thinking, openai, openai_thinking, openai_text, computed = folders
         for one in folders:
             one.mkdir()
         setups = [
@@ -148,6 +159,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             scripted_setup(thinking, thinks=True),
             scripted_setup(openai, dialect="openai", key=KEY),
             scripted_setup(openai_thinking, dialect="openai", thinks=True),
+            scripted_setup(openai_text, dialect="openai", takes_media=False),
             default_setup(),
             default_openai_setup(computed, *COMPUTED_CASES),
         ]

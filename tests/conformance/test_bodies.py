@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from typing import Any
 
 import pytest
@@ -51,6 +52,19 @@ def test_what_is_put_again_is_no_longer_dropped() -> None:
 )
 def test_short_forms_are_written_out(short: Any, long: Any) -> None:
     assert expanded(short) == long
+
+
+def test_media_are_written_out() -> None:
+    whole, bare, labelled, cut = (
+        expanded({"media": "picture.png", **more})
+        for more in ({}, {"as": "base64"}, {"as": "audio/mpeg"}, {"as": "base64", "first": 3})
+    )
+    assert base64.b64decode(bare).startswith(b"\x89PNG\r\n")
+    assert (whole, labelled) == (f"data:image/png;base64,{bare}", f"data:audio/mpeg;base64,{bare}")
+    assert base64.b64decode(cut) == b"\x89PN"
+    assert expanded({"media": "picture.png", "more": 1}) == {"media": "picture.png", "more": 1}
+    with pytest.raises(SuiteError, match=r"no file nothing\.png"):
+        expanded({"media": "nothing.png"})
 
 
 @pytest.mark.parametrize("place", ["no.such", "messages[5].role", "model.x"])

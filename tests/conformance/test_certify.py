@@ -23,6 +23,9 @@ COMPUTED: Final = ("whole.*", "stream.*", "golden.stream-two-sequences.shape", "
 """Cases that the model's arithmetic bears upon. ``make conformance`` asks it all of them."""
 
 
+MEDIA: Final = frozenset({"image", "video", "audio"})
+
+
 def _certified(setup: Setup, out: Path) -> tuple[dict[str, Any], Counter[str]]:
     status = certify(setup, out)
     document = yaml.safe_load((out / "results.yaml").read_text("utf-8"))
@@ -32,6 +35,7 @@ def _certified(setup: Setup, out: Path) -> tuple[dict[str, Any], Counter[str]]:
     return document, Counter(case["result"] for case in document["cases"])
 
 
+@pytest.mark.timeout(900)  # over a thousand cases
 def test_the_scripted_engine(tmp_path: Path) -> None:
     document, counts = _certified(scripted_setup(tmp_path), tmp_path / "out")
     able = {name for name, one in document["capabilities"].items() if one["present"]}
@@ -45,8 +49,9 @@ def test_the_scripted_engine(tmp_path: Path) -> None:
         "body-limit",
         "prompt-limit",
         "token-limit",
+        *MEDIA,
     }
-    assert counts["pass"] > 830
+    assert counts["pass"] > 980
 
 
 def test_cumulative_text(tmp_path: Path) -> None:
@@ -62,13 +67,16 @@ def test_a_model_that_thinks(tmp_path: Path) -> None:
     assert counts["pass"] > 10
 
 
+@pytest.mark.timeout(900)
 def test_the_openai_dialect_behind_a_key(tmp_path: Path) -> None:
     setup = scripted_setup(tmp_path, dialect="openai", key=KEY)
     document, counts = _certified(setup, tmp_path / "out")
     assert document["dialect"] == "openai"
     able = {name for name, one in document["capabilities"].items() if one["present"]}
-    assert able >= {"scripted", "several", "beam", "logprobs", "tools", "constrained", "api-key", "prompt-limit"}
-    assert counts["pass"] > 950
+    assert (
+        able >= {"scripted", "several", "beam", "logprobs", "tools", "constrained", "api-key", "prompt-limit"} | MEDIA
+    )
+    assert counts["pass"] > 1040
     assert KEY not in (tmp_path / "out" / "report.html").read_text("utf-8")
 
 
@@ -76,6 +84,16 @@ def test_a_model_that_thinks_in_the_openai_dialect(tmp_path: Path) -> None:
     document, counts = _certified(scripted_setup(tmp_path, dialect="openai", thinks=True), tmp_path / "out")
     assert "openai.stream.usage.reasoning" in {case["id"] for case in document["cases"]}
     assert counts.keys() == {"pass"}
+
+
+@pytest.mark.parametrize("dialect", ["vllm", "openai"])
+def test_a_model_of_text_alone(tmp_path: Path, dialect: str) -> None:
+    document, counts = _certified(scripted_setup(tmp_path, takes_media=False, dialect=dialect), tmp_path / "out")
+    assert not any(document["capabilities"][name]["present"] for name in MEDIA)
+    results = {case["id"]: case["result"] for case in document["cases"]}
+    assert {result for name, result in results.items() if name.startswith("media.")} == {"unsupported"}
+    assert {results[f"feature.{name}"] for name in MEDIA} == {"pass"}
+    assert counts["pass"] > 60
 
 
 @pytest.mark.usefixtures("default_model")

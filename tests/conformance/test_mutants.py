@@ -25,7 +25,17 @@ from mindserve.chat.tokenizer import load_tokenizer
 from mindserve_engine.native.process import NativeEngine
 from mindserve_engine.options import EngineOptions
 from tests import tiny_models
-from tests.conformance.mutants import bodies, defaults, features, lacking, openai_wire, refusals, streams, validation
+from tests.conformance.mutants import (
+    bodies,
+    defaults,
+    features,
+    lacking,
+    media,
+    openai_wire,
+    refusals,
+    streams,
+    validation,
+)
 from tests.conformance.mutants.faults import Mutant, refusal
 from tests.conformance.mutants.place import MAX_REQUEST_BYTES, MAX_TOKENS, Place, place_before
 from tests.conformance.mutants.proxy import CHAT, Answer, Fault, Forward, Question, no_fault
@@ -35,8 +45,8 @@ MUTANTS: Final = (
     *streams.MUTANTS, *bodies.MUTANTS, *validation.MUTANTS, *refusals.MUTANTS, *features.MUTANTS, *lacking.MUTANTS,
     *defaults.SCRIPTED,
 )  # fmt: skip
-ALL: Final = (*MUTANTS, *defaults.COMPUTED, *openai_wire.MUTANTS, *openai_wire.COMPUTED)
-"""Those of the other dialect have a module of their own."""
+ALL: Final = (*MUTANTS, *defaults.COMPUTED, *openai_wire.MUTANTS, *openai_wire.COMPUTED, *media.MUTANTS)
+"""Those of the other dialect, and of a model that takes media, have modules of their own."""
 NEEDED: Final = frozenset(
     {
         "several",

@@ -17,11 +17,18 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text("utf-8")
+CONFIG = (ROOT / "spec" / "docs" / "config.md").read_text("utf-8")
+SEEING = "http://127.0.0.1:1026"
+"""The server of the example with an image."""
 SMALL_BENCH = "--clients 1 --requests 1 --max-tokens 4"
 
 
-def _fences(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```", README, flags=re.MULTILINE | re.DOTALL)
+def _fences(language: str, document: str = README) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", document, flags=re.MULTILINE | re.DOTALL)
+
+
+PLAIN, SEEN = ([one for one in _fences("python") if (SEEING in one) is is_seen] for is_seen in (False, True))
+"""Snippets for the default model, and for one that takes media."""
 
 
 def _commands() -> list[str]:
@@ -96,6 +103,7 @@ def test_the_commands_are_those_this_file_runs() -> None:
         "make bench",
         "curl -s",
         "curl -sN",
+        'echo {media: true, replies: [{default: true, pieces: [A page, " with a chart."]}]}',
         ".venv/bin/mindserve serve",
         ".venv/bin/mindserve check-config",
         ".venv/bin/mindserve spec",
@@ -117,14 +125,31 @@ def test_curl_commands(url: str) -> None:
     assert "request_received_total" in metrics
 
 
-@pytest.mark.parametrize("snippet", _fences("python"), ids=["sdk", "openai"])
+@pytest.mark.parametrize("snippet", PLAIN, ids=["sdk", "openai"])
 def test_python_snippets(url: str, snippet: str) -> None:
+    assert _run_python(snippet.replace("http://127.0.0.1:1025", url)).endswith("]")
+
+
+def _run_python(snippet: str) -> str:
     done = subprocess.run(
-        [sys.executable, "-c", snippet.replace("http://127.0.0.1:1025", url)],
-        capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
+        [sys.executable, "-c", snippet], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
+    )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.strip().endswith("]")
+    return done.stdout.strip()
+
+
+def test_the_example_with_an_image(tmp_path: Path) -> None:
+    """The script is written as it stands, the server started and asked."""
+    (write,) = (command for command in _commands() if command.startswith("echo "))
+    (serve,) = (command for command in _commands() if "--engine scripted" in command)
+    (snippet,) = SEEN
+    script = str(tmp_path / "seeing.yaml")
+    _run(write.replace("/tmp/seeing.yaml", script))
+    mine = serve.replace(".venv/bin/mindserve", f"{sys.executable} -m mindserve").replace("/tmp/seeing.yaml", script)
+    with _serving(mine.replace("1026", str(_free_port()))) as ready:
+        said, _, num_tokens = _run_python(snippet.replace(SEEING, ready)).rpartition(" ")
+    assert said == "A page with a chart."
+    assert int(num_tokens) > 1000  # pixels of a whole page
 
 
 def test_bench(url: str) -> None:
@@ -147,10 +172,12 @@ def test_conformance_commands(url: str, tmp_path: Path) -> None:
 
 
 def test_mindserve_commands(tmp_path: Path, default_model: Path) -> None:
-    (config,) = _fences("json")
+    (config,) = _fences("json", CONFIG)
     file = tmp_path / "config.json"
     file.write_text(config.replace("/path/to/model", str(default_model)).replace("1025", str(_free_port())), "utf-8")
     for command in (command for command in _commands() if command.startswith(".venv/bin/mindserve ")):
+        if "--engine scripted" in command:  # the example with an image
+            continue
         mine = command.split(" #")[0].replace(".venv/bin/mindserve", f"{sys.executable} -m mindserve")
         mine = mine.replace("config.json", str(file)).replace("/path/to/model", str(default_model))
         mine = mine.replace("8080", str(_free_port()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import assert_type
 
 from mindserve_client import (
@@ -10,15 +11,20 @@ from mindserve_client import (
     ChatMessageParam,
     Client,
     Stream,
+    audio,
     image,
+    input_audio,
     models,
     openai_models,
     text,
+    video,
 )
 
 MESSAGES: list[ChatMessageParam] = [
     {"role": "system", "content": "Be brief."},
     models.ChatMessage(role="user", content=[text("What is this?"), image("https://host/cat.png")]),
+    {"role": "user", "content": [image(Path("cat.png")), video(b"", format="mp4"), audio("UklGRg==", format="wav")]},
+    {"role": "user", "content": [text("And this?"), input_audio(Path("cat.mp3"), format="mp3")]},
 ]
 
 

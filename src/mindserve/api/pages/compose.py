@@ -13,11 +13,13 @@ from typing import Final
 import jinja2
 import msgspec
 
-from mindserve.config.settings import Dialect
+from mindserve.chat.media.limits import media_limits
+from mindserve.config.settings import Dialect, MediaSettings
+from mindserve_engine.types import MediaKind
 
 _HERE: Final = files(__package__)
 _GENERATED: Final = files("mindserve.api._generated")
-_SCRIPTS: Final = ("page.js", "fields.js", "events.js", "times.js", "turns.js", "playground.js")
+_SCRIPTS: Final = ("page.js", "fields.js", "events.js", "times.js", "turns.js", "attach.js", "playground.js")
 """In the order in which they are run: one script, so that one digest permits it."""
 _MAIN_HEADING: Final = re.compile(r'<h1 id="([^"]+)"')
 
@@ -31,17 +33,38 @@ class Page(msgspec.Struct, frozen=True):
 
 
 @cache
-def playground(dialect: Dialect, *, full_text: bool) -> Page:
-    """The page of a server of that dialect; ``full_text``: its streams repeat all text (setting fullTextEnabled)."""
+def playground(dialect: Dialect, *, full_text: bool, media: MediaSettings, max_request_bytes: int) -> Page:
+    """The page of a server of that dialect; ``full_text``: its streams repeat all text (setting fullTextEnabled). Files
+    beyond the limits of ``media`` and ``max_request_bytes`` are not sent."""
     fields = json.loads((_GENERATED / "playground.json").read_bytes())
     script = "".join((_HERE / name).read_text("utf-8") for name in _SCRIPTS)
     return _page(
         kind="playground",
         title="mindserve playground",
         body=(_HERE / "playground.html").read_text("utf-8"),
-        facts=json_element({"dialect": dialect.value, "full_text": full_text, "fields": fields}),
+        facts=json_element(
+            {
+                "dialect": dialect.value,
+                "full_text": full_text,
+                "fields": fields,
+                "media": _media_facts(media, max_request_bytes),
+            }
+        ),
         script=f'(() => {{ "use strict";\n{script}}})();',
     )
+
+
+def _media_facts(media: MediaSettings, max_request_bytes: int) -> dict[str, object]:
+    """Each limit with the setting that says so."""
+    sizes = media_limits(media).sizes
+    return {
+        "sizes": {
+            kind.value: {"most": sizes[f"{kind}_url"].max_bytes, "setting": sizes[f"{kind}_url"].setting}
+            for kind in MediaKind
+        },
+        "parts": {"most": media.max_parts, "setting": "maxMediaParts"},
+        "request": {"most": max_request_bytes, "setting": "maxRequestLength"},
+    }
 
 
 @cache
@@ -77,6 +100,7 @@ def _policy(style: str, script: str) -> str:
         "script-src": _digest(script) if script else "'none'",
         "connect-src": "'self'" if script else "'none'",
         "img-src": "data:",
+        "media-src": "data:" if script else "'none'",
         "base-uri": "'none'",
         "form-action": "'none'",
         "frame-ancestors": "'none'",

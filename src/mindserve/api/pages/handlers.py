@@ -18,7 +18,13 @@ _DIALECT: Final = "dialect"
 async def get_playground(request: Request[Any, Any, State]) -> Response[bytes]:
     """The playground of a server with these settings."""
     settings = server_of(request).settings
-    return _response(request, playground(settings.dialect, full_text=settings.full_text_enabled))
+    page = playground(
+        settings.dialect,
+        full_text=settings.full_text_enabled,
+        media=settings.media,
+        max_request_bytes=settings.max_request_bytes,
+    )
+    return _response(request, page)
 
 
 @get("/docs")

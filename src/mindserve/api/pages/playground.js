@@ -23,7 +23,7 @@ function headers() {
 /** The request as it would be sent now, the message that is being written included. */
 function showRequest() {
   const shown = Object.entries(headers()).map(([name, value]) => `${name}: ${name === "Authorization" ? "Bearer ..." : value}`);
-  byId("request").textContent = `POST /v1/chat/completions\n${shown.join("\n")}\n\n${requestText(byId("model").value, withDraft())}`;
+  byId("request").textContent = `POST /v1/chat/completions\n${shown.join("\n")}\n\n${requestText(byId("model").value, shortForm(withDraft()))}`;
 }
 
 function withDraft() {
@@ -32,7 +32,7 @@ function withDraft() {
 }
 
 function draftTurn() {
-  const content = byId("say").value;
+  const content = contentWith(byId("say").value);
   if (content === "") return null;
   const role = byId("role").value;
   return role === "tool" ? { role, content, tool_call_id: byId("call").value } : { role, content };
@@ -61,6 +61,7 @@ async function send() {
   const draft = draftTurn();
   if (draft !== null) addTurn(draft);
   byId("say").value = "";
+  detachAll();
   hideRefusal();
   const text = requestText(byId("model").value, turns);
   showRequest();
@@ -222,7 +223,7 @@ function clearConversation() {
   turns.length = 0;
   byId("turns").replaceChildren();
   hideRefusal();
-  showRequest();
+  detachAll();
   byId("say").focus();
 }
 
@@ -264,4 +265,5 @@ byId("dialect").value = FACTS.dialect;
 byId("role").replaceChildren(...ROLES.map((role) => option(role, role)));
 changeDialect();
 listen();
+listenForFiles();
 loadModels().catch((error) => setStatus(`The models could not be asked for: ${error.message}`));

@@ -18,14 +18,19 @@ function addTurn(message, row = null) {
 
 function shownTurn(message) {
   const row = turnRow(message.role);
-  showPart(row, "text", message.content);
+  if (Array.isArray(message.content)) {
+    row.querySelector(".media").append(...mediaOf(message).map(preview));
+    for (const part of message.content) showPart(row, "text", part.text);
+  } else {
+    showPart(row, "text", message.content);
+  }
   byId("turns").append(row);
   return row;
 }
 
 function turnRow(role) {
   return element("li", { class: `turn ${role}` }, element("div", { class: "who" }, element("span", {}, role)),
-    element("div", { class: "thought" }), element("div", { class: "text" }), element("div", { class: "calls" }));
+    element("div", { class: "media" }), element("div", { class: "thought" }), element("div", { class: "text" }), element("div", { class: "calls" }));
 }
 
 /** Add to a part of a turn; what is shown already is left alone, so that long answers stay cheap. */
