@@ -29,7 +29,7 @@ def test_an_empty_config_and_a_full_one_of_mindie_have_no_faults(
 @pytest.mark.parametrize(
     ("backend", "values", "path", "problem"),
     [
-        ({}, {"worldSize": 4}, f"{MODEL}.worldSize", "4 devices for one instance"),
+        ({}, {"worldSize": 4}, f"{MODEL}.worldSize", "4: the native engine computes on one device"),
         ({"npuDeviceIds": [[0, 1]]}, {}, "BackendConfig.npuDeviceIds[0]", "has 2 devices"),
         ({"npuDeviceIds": [[]]}, {}, "BackendConfig.npuDeviceIds[0]", "has 0 devices"),
         ({"npuDeviceIds": [[0], [1]]}, {}, "BackendConfig.npuDeviceIds", "has 2 sets for modelInstanceNumber 1"),

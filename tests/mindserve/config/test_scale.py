@@ -78,9 +78,13 @@ def test_numbers_that_do_not_fit(
 @pytest.mark.parametrize("key", ["worldSize", "tp", "pp", "dp"])
 def test_the_native_engine_runs_on_one_device(faults_of: FaultsOf, key: str) -> None:
     problem = '2: the native engine computes on one device, several take backendType "vllm"'
-    content = {"BackendConfig": {"ModelDeployConfig": {"ModelConfig": [{key: 2}]}}}
-    assert faults_of(content) == {f"{MODEL}.{key}": problem}
-    assert faults_of({"BackendConfig": {"ModelDeployConfig": {"ModelConfig": [{key: 1}]}}}) == {}
+
+    def config(number: int, device: str) -> dict[str, Any]:
+        return {"BackendConfig": {"ModelDeployConfig": {"ModelConfig": [{key: number, "device": device}]}}}
+
+    assert faults_of(config(2, "npu")) == {f"{MODEL}.{key}": problem}
+    assert faults_of(config(1, "npu")) == {}
+    assert faults_of(config(2, "cpu")) == {}, "a configuration for many devices does no harm on the CPU"
 
 
 def test_the_native_engine_runs_on_one_machine(faults_of: FaultsOf) -> None:
