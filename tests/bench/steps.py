@@ -25,8 +25,8 @@ from mindserve_engine.user_cache import cache_folder
 
 BATCHES: Final = (1, 2, 4, 8, 16, 32, 64)
 CONTEXTS: Final = (128, 512, 1024, 2048, 4096)
-CONTEXT_BATCHES: Final = (1, 4)
-"""At which contexts are compared."""
+CONTEXT_BATCHES: Final = ((1, CONTEXTS), (4, CONTEXTS[:-1]))
+"""Numbers of sequences at which contexts are compared, and which: prompts of a batch take minutes."""
 SHORT: Final = 160
 """Context at which batches are compared."""
 STEPS: Final = 24
