@@ -140,7 +140,7 @@ def seen_of(asked: Body, exchange: Exchange, dialect: str = "vllm") -> Seen:
 
 def findings(
     exchange: Exchange, put: dict[str, Any] | None = None, *, expect: Expectation | None = None, base: str = "plain",
-    others: list[Exchange] | None = None, dialect: str = "vllm",
+    others: list[Exchange] | None = None, shorter: list[Exchange] | None = None, dialect: str = "vllm",
 ) -> list[Finding]:  # fmt: skip
     """What the oracle finds in an answer to a request of two tokens, or to another one."""
     change = Change(base, {"max_tokens": 2, **(put or {})})
@@ -149,6 +149,7 @@ def findings(
     )
     seen = seen_of(change.body(MODEL), exchange, dialect)
     seen.others = [seen_of(change.body(MODEL), other, dialect) for other in others or []]
+    seen.shorter = [seen_of(change.body(MODEL), other, dialect) for other in shorter or []]
     return judge(case, seen)
 
 

@@ -69,7 +69,9 @@ def test_list_shows_written_and_derived_cases(capsys: pytest.CaptureFixture[str]
 
 def test_the_script_is_yaml_with_a_reply_for_each_case(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["script"]) == 0
-    replies = yaml.safe_load(capsys.readouterr().out)
+    script = yaml.safe_load(capsys.readouterr().out)
+    assert script["media"] is True
+    replies = script["replies"]
     scripted = {case.id for name in DIALECTS for case in all_cases(name) if case.reply is not None}
     assert len(replies) == len(scripted) + len(ANSWERS) + 3
     assert replies[-1]["default"] is True

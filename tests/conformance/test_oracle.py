@@ -360,6 +360,14 @@ def test_answers_to_one_question_are_compared_over_their_forms() -> None:
     assert "same-answer" in _found(whole_exchange(whole()), others=[whole_exchange(other)])
 
 
+def test_one_more_medium_is_more_tokens() -> None:
+    """Of a question with a medium, and of the same without it, which has 9 tokens."""
+    with_more = changed(whole(), lambda body: body.update(usage=changed(body["usage"], _longer_prompt)))
+    assert _found(whole_exchange(with_more), shorter=[whole_exchange(whole())]) == set()
+    for told, other in ((whole(), whole()), (whole(), with_more)):
+        assert _found(whole_exchange(told), shorter=[whole_exchange(other)]) == {"longer-prompt"}
+
+
 def _numbered(chunks: list[Any], number: int) -> Exchange:
     return stream_exchange([{**one, "id": f"endpoint_common_{number}"} for one in chunks])
 
@@ -381,7 +389,8 @@ def _proved() -> Iterator[str]:
 def test_every_invariant_is_proved() -> None:
     elsewhere = {
         "calls-ids", "beam-pseudo-stream", "body-compact", "retry-after", "same-answer", "same-usage", "ids-differ",
-        "failure-last", "failure-no-finish", "top-logprobs-taken", "another-answer", "error-text",
+        "failure-last", "failure-no-finish", "top-logprobs-taken", "another-answer", "longer-prompt",
+        "error-text",
     }  # fmt: skip
     of_vllm = {rule.id for rule in INVARIANTS.values() if "vllm" in rule.dialects}  # the others: test_oracle_openai
     assert of_vllm == {*_proved(), *elsewhere}
