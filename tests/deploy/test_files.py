@@ -176,8 +176,13 @@ def test_the_rank_of_a_further_machine_is_told(monkeypatch: pytest.MonkeyPatch) 
 def test_keys_are_files_where_the_config_looks_for_them() -> None:
     files = {name: json.loads(text)["ServerConfig"]["apiKeyFile"] for name, text in configs().items()}
     assert files["one.json"] == files["many.json"] == f"/run/secrets/{compose()['services']['serve']['secrets'][0]}"
-    mount = next(one for one in pod("mindserve")["containers"][0]["volumeMounts"] if one["name"] == "api-keys")
-    assert files["kubernetes"] == f"{mount['mountPath']}/api-keys"
+    assert all(service["secrets"] == ["api-keys"] for service in compose()["services"].values())
+    for name in ("mindserve", "mindserve-node"):  # each of them checks the whole config
+        mount = next(one for one in pod(name)["containers"][0]["volumeMounts"] if one["name"] == "api-keys")
+        assert files["kubernetes"] == f"{mount['mountPath']}/api-keys"
+        assert {"secretName": "mindserve-api-keys"}.items() <= next(
+            one["secret"].items() for one in pod(name)["volumes"] if one["name"] == "api-keys"
+        )
     everything = "\n".join(path.read_text("utf-8") for path in DEPLOY.rglob("*") if path.is_file())
     assert "MINDSERVE_API_KEY" not in everything
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from mindserve_engine.interface import EngineError
-from mindserve_engine.native import runner
+from mindserve_engine.native.device import cpu_create
 from mindserve_engine.native.runner import LoadedModel
 from mindserve_engine.types import SamplingParams, SequenceEvent
 from tests import tiny_adapters, tiny_gguf, tiny_models
@@ -103,6 +103,6 @@ def test_what_cannot_promise_it_is_refused(tmp_path: Path, monkeypatch: pytest.M
     generic = tiny_models.build("gemma2", tmp_path / "generic")
     with pytest.raises(EngineError, match="deterministic is not available for architecture 'gemma2'"):
         load(generic, **SETTINGS)
-    monkeypatch.setattr(runner, "load_library", lambda: None)
+    monkeypatch.setattr(cpu_create, "load_library", lambda: None)
     with pytest.raises(EngineError, match="deterministic: needs a C"):
         load(tiny_models.build("llama", tmp_path / "lean"), **SETTINGS)

@@ -47,6 +47,7 @@ def choose_engine(loaded: LoadedConfig, weights: Path) -> EngineChoice:
         num_threads=model.num_threads,
         deterministic=model.deterministic,
         media_positions=model.media_positions,
+        max_media_mb=config.media_config.max_media_in_flight,
         heartbeat_timeout_s=float(backend.engine_heartbeat_timeout),
         adapters={module.name: adapter_path(module, loaded.base) for module in deploy.lora_modules},
         trust_remote_code=model.trust_remote_code,
@@ -72,7 +73,7 @@ def vllm_options(loaded: LoadedConfig) -> VllmOptions:
         max_loras=deploy.max_loras,
         max_lora_rank=deploy.max_lora_rank,
         stall_timeout_s=float(vllm.stall_timeout),
-        restart=vllm.on_engine_failure == "restart",
+        restart=vllm.on_engine_failure == "restart" and nodes is None,
         allow_any_version=vllm.allow_any_version,
     )
 

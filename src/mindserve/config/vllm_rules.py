@@ -75,6 +75,8 @@ def vllm_notes(config: Config) -> Iterator[str]:
         yield f"no effect with the vllm engine: {', '.join(key for key, is_given in given.items() if is_given)}"
     if backend.multi_nodes_infer_enabled:
         yield "vLLM does not encrypt what it sends between machines: keep that network private"
+        if backend.vllm_config.on_engine_failure == "restart":
+            yield "onEngineFailure: with several machines the server ends, for their supervisors to start them all"
     elif backend.vllm_config.nodes:
         yield "VllmConfig.nodes has no effect: multiNodesInferEnabled is false"
 

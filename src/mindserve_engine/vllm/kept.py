@@ -11,7 +11,7 @@ from typing import Final, Protocol
 
 import msgspec
 
-from mindserve_engine.interface import Engine, EngineError, EngineUnavailable, Generation
+from mindserve_engine.interface import Engine, EngineUnavailable, Generation
 from mindserve_engine.options import EngineOptions
 from mindserve_engine.types import EngineHealth, EngineInfo, EngineState, EngineStats, GenerationRequest, Vocabulary
 
@@ -157,6 +157,10 @@ class KeptEngine:
             self.stats(), num_running=0, num_waiting=0, num_free_blocks=0, num_blocks=0
         )
         self._engine.fail_all(ENDED)
+        await self._let_go()
+
+    async def _let_go(self) -> None:
+        """Close the engine, and wait no longer than for one that ends by itself."""
         ending = asyncio.create_task(self._engine.close())
         with contextlib.suppress(Exception):  # it is lost anyway
             await asyncio.wait_for(asyncio.shield(ending), END_S)
@@ -167,9 +171,9 @@ class KeptEngine:
             self._engine = self._make(self._options)
             try:
                 await self._engine.start()
-            except EngineError as error:
+            except Exception as error:  # not only our own: of what vLLM raises nothing may end the attempts in silence
                 log.error("the vllm engine does not start again: %s", error)
-                await self._engine.close()
+                await self._let_go()
                 continue
             if self._vocabulary is not None:
                 self._engine.learn(self._vocabulary)

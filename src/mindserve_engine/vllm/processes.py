@@ -20,16 +20,20 @@ class Processes:
         return [process for process in _spawned() if process.pid not in self._others]
 
     def end(self) -> None:
-        """End those that still run: politely, then not. Blocking."""
-        left = self.living()
-        for process in left:
-            with contextlib.suppress(psutil.Error):
-                process.terminate()
-        _, stubborn = psutil.wait_procs(left, timeout=_GRACE_S)
-        for process in stubborn:
-            with contextlib.suppress(psutil.Error):
-                process.kill()
-        psutil.wait_procs(stubborn, timeout=_GRACE_S)
+        """End those that still run. Blocking."""
+        end_processes(self.living())
+
+
+def end_processes(processes: list[psutil.Process]) -> None:
+    """End those of them that still run: politely, then not. Blocking."""
+    for process in processes:
+        with contextlib.suppress(psutil.Error):
+            process.terminate()
+    _, stubborn = psutil.wait_procs(processes, timeout=_GRACE_S)
+    for process in stubborn:
+        with contextlib.suppress(psutil.Error):
+            process.kill()
+    psutil.wait_procs(stubborn, timeout=_GRACE_S)
 
 
 def _spawned() -> list[psutil.Process]:

@@ -86,9 +86,16 @@ class Running:
         try:
             await work(*arguments)
         except GenerationFailed as error:
-            self.generation.fail(str(error))
+            self._fail(str(error))
         except Exception as error:  # vLLM's own, and those of the libraries below
-            self.generation.fail(reason(error))
+            self._fail(reason(error))
+
+    def _fail(self, words: str) -> None:
+        """The other sequences would go on for nobody."""
+        self.generation.fail(words)
+        for task in self._tasks.values():
+            if task is not asyncio.current_task():
+                task.cancel()
 
     async def _sequence(self, index: int) -> None:
         async for output, timings in self._outputs(f"{self.request.request_id}/{index}", [], self._params[index]):

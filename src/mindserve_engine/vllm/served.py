@@ -18,7 +18,7 @@ from mindserve_engine.vllm.clock import StepClock
 from mindserve_engine.vllm.faults import REFUSALS
 from mindserve_engine.vllm.launch import Launched
 from mindserve_engine.vllm.params import check_params
-from mindserve_engine.vllm.processes import Processes
+from mindserve_engine.vllm.processes import Processes, end_processes
 from mindserve_engine.vllm.ranks import Ranks
 from mindserve_engine.vllm.running import Running
 from mindserve_engine.vllm.search import check_search
@@ -74,9 +74,14 @@ class Served:
             self._adapters[name] = adapter
 
     async def warm_up(self) -> None:
-        """The first request of all takes seconds, in which kernels are prepared: nobody should wait for that."""
+        """The first request of all takes seconds, in which kernels are prepared: nobody should wait for that. Each copy
+        of the model gets one: those that come together are dealt out."""
+        await asyncio.gather(*(self._warm_up(number) for number in range(self.ranks.number)))
+        self._num_prompt_tokens = self._num_cached_tokens = 0
+
+    async def _warm_up(self, number: int) -> None:
         request = GenerationRequest(
-            request_id="warm-up",
+            request_id=f"warm-up-{number}",
             prompt_token_ids=[0],
             max_tokens=2,
             sampling=SamplingParams(temperature=1.0, top_k=2, top_p=0.9),
@@ -88,7 +93,6 @@ class Served:
                 pass
         except GenerationFailed as error:
             raise EngineError(f"vLLM does not answer: {error}") from error
-        self._num_prompt_tokens = self._num_cached_tokens = 0
 
     def submit(self, request: GenerationRequest) -> QueuedGeneration:
         """Raises ``RequestInvalid`` for what vLLM cannot do."""
@@ -149,5 +153,6 @@ class Served:
         """What is in flight fails with ``reason``."""
         self.fail_all(reason)
         await asyncio.gather(*(running.cancel() for running in list(self.running.values())))
+        own = await asyncio.to_thread(self._processes.living)  # those of a next engine are not ours to end
         await asyncio.to_thread(self._llm.shutdown, _SHUTDOWN_S)
-        await asyncio.to_thread(self._processes.end)
+        await asyncio.to_thread(end_processes, own)

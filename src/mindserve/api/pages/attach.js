@@ -1,10 +1,10 @@
 // Media beside a message: from a file, a drop or the clipboard; checked, shown, and sent as data: URLs.
 
-const MIME_TYPES = {
+const MIME_TYPES = new Map(Object.entries({
   jpg: "image/jpeg", jpeg: "image/jpeg", png: "image/png",
   mp4: "video/mp4", avi: "video/x-msvideo", wmv: "video/x-ms-wmv",
   mp3: "audio/mpeg", wav: "audio/x-wav", flac: "audio/flac",
-};
+}));
 const PLAYED = ["video/mp4", "audio/mpeg", "audio/x-wav", "audio/flac"];  // by browsers, beside images
 const SHOWN_CHARACTERS = 48;
 const attached = [];  // parts of the message that is being written
@@ -20,7 +20,7 @@ function attach(files) {
 
 async function attachOne(file) {
   try {
-    const type = MIME_TYPES[file.name.split(".").pop().toLowerCase()] ?? Object.values(MIME_TYPES).find((one) => one === file.type);
+    const type = MIME_TYPES.get(file.name.split(".").pop().toLowerCase()) ?? [...MIME_TYPES.values()].find((one) => one === file.type);
     const words = whyNot(file, type);
     if (words) {
       tellNotAttached(words);
@@ -39,7 +39,7 @@ async function attachOne(file) {
 /** What speaks against sending a file, with the limit and the setting that says so; "" if nothing does. */
 function whyNot(file, type) {
   const { sizes, parts, request } = FACTS.media;
-  if (type === undefined) return `${file.name} is none of ${Object.keys(MIME_TYPES).join(", ")}.`;
+  if (type === undefined) return `${file.name} is none of ${[...MIME_TYPES.keys()].join(", ")}.`;
   if (file.size === 0) return `${file.name} is empty.`;
   const kind = type.split("/")[0];
   if (file.size > sizes[kind].most) {
@@ -125,7 +125,7 @@ function listenForFiles() {
   const kinds = [["images", "image"], ["videos", "video"], ["recordings", "audio"]];
   byId("media-note").textContent = "Attach, drop or paste "
     + `${kinds.map(([name, kind]) => `${name} of up to ${inMib(sizes[kind].most)}`).join(", ")}; ${parts.most} a request.`;
-  byId("file").accept = Object.keys(MIME_TYPES).map((ending) => `.${ending}`).join(",");
+  byId("file").accept = [...MIME_TYPES.keys()].map((ending) => `.${ending}`).join(",");
   byId("attach").addEventListener("click", () => byId("file").click());
   byId("file").addEventListener("change", () => {
     attach([...byId("file").files]);

@@ -57,6 +57,7 @@ async function loadModels() {
 }
 
 async function send() {
+  await attaching;  // files that are still being read belong to this message
   if (running) return;
   const draft = draftTurn();
   if (draft !== null) addTurn(draft);
@@ -218,8 +219,9 @@ function setRunning(controller) {
   byId("stop").setAttribute("aria-disabled", String(controller === null));
 }
 
-function clearConversation() {
+async function clearConversation() {
   running?.abort();
+  await attaching;
   turns.length = 0;
   byId("turns").replaceChildren();
   hideRefusal();
