@@ -109,13 +109,14 @@ class DecodeGraphs:
         self._is_settled = True
 
     def check(self, history: StepBatch, decode: StepBatch) -> None:
-        """Raise ``EngineError`` when a replay gives other tokens than the same step run operator by operator.
+        """Raise ``EngineError`` when a replay gives other tokens than the same step run operator by operator, rows of
+        padding included: sums of products may be rounded otherwise at another number of rows.
 
         ``history`` is run first; ``decode`` adds a token to each of its sequences."""
         self._forward(self._device.upload(history))
         for size in self.sizes:
             batch = _first(decode, min(_NUM_COMPARED, max(1, size - 1)))  # with a row of padding where there is room
-            eager = self._forward(self._device.upload(batch)).argmax(dim=-1).tolist()
+            eager = self._eager(batch, size).argmax(dim=-1).tolist()
             replayed = self.logits(batch)
             if replayed is None or replayed.argmax(dim=-1).tolist() != eager:
                 raise EngineError(
@@ -123,6 +124,12 @@ class DecodeGraphs:
                     "operator by operator; set npuGraph to off"
                 )
             self.settle()
+
+    def _eager(self, batch: StepBatch, size: int) -> Tensor:
+        """[S, vocabulary] of the graph's own inputs, operator by operator."""
+        graph, padded = self._graphs[size], self._padded(batch, size)
+        self._fill(graph.packing, graph.buffer, padded)
+        return self._forward(graph.packing.view(graph.buffer, padded))[: len(batch.query_ends)]
 
     def _fill(self, packing: Packing, buffer: Tensor, batch: StepBatch) -> None:
         host = self._backend.host_buffer(packing.num_words)

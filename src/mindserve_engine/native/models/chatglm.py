@@ -1,4 +1,4 @@
-"""The config of ChatGLM models (ChatGLM2, ChatGLM3, GLM-4 in its first form), whose folders bring code instead of a
+"""The config of ChatGLM models (ChatGLM3, GLM-4 in its first form), whose folders bring code instead of a
 type that transformers knows: read here, nothing of it is run."""
 
 from __future__ import annotations
