@@ -74,8 +74,8 @@ test-npu-schemas: dev-env ## Compare the operators that the npu device calls wit
 
 test-npu-stub: dev-env ## Import the real torch_npu over a stub of CANN, in an environment of its own (needs gcc; not in CI)
 	$(PYTHON) -m venv $(NPU_VENV)
-	$(NPU_VENV)/bin/pip install $(PIP_ARGS) 'torch==2.13.*' 'torch-npu==2.13.0' pytest pyyaml
-	PYTHONPATH=. $(NPU_VENV)/bin/python -m tests.npu_stub.run
+	$(NPU_VENV)/bin/pip install $(PIP_ARGS) 'torch==2.13.*' 'torch-npu==2.13.0' msgspec pytest pyyaml
+	PYTHONPATH=.:src $(NPU_VENV)/bin/python -m tests.npu_stub.run
 
 test-real: dev-env ## Tool loops with a real model that calls functions (fetches 1.1 GB; not in CI)
 	$(BIN)/mindserve fetch qwen2.5-coder-1.5b

@@ -31,6 +31,7 @@ from torch import Tensor
 
 from mindserve_engine.interface import EngineError
 from mindserve_engine.native.batch import StepBatch
+from mindserve_engine.native.device.registry import create_device
 from mindserve_engine.native.runner import LoadedModel, load_runner
 from mindserve_engine.native.trial import trial_batch
 from mindserve_engine.options import EngineOptions
@@ -346,10 +347,9 @@ def run(device: str, dtype: str, model: Path | None, size: Size, *, num_decoded:
         path = model or write_random_model(measured, size)
         context = max(size.prompt, CONTEXT) + 128
         limits = {"max_batch_size": max(size.batches), "max_context": context, "max_step_tokens": context}
+        own: Any = create_device(EngineOptions(model_path=path, device=device))
+        peak = measure_peak(own.torch_device, getattr(torch, dtype), size, own.synchronize)  # while there is room
         loaded = load(path, device, dtype, **limits)
-        runner: Any = loaded.runner
-        own: Any = runner._device
-        peak = measure_peak(own.torch_device, runner._model.dtype, size, own.synchronize)
         num_bytes, parameters = weights_of(model, size, getattr(torch, dtype).itemsize)
         speeds = list(measure_speed(loaded, size, num_bytes, parameters, peak))
         title = f"{model.name if model else 'random Llama'}, {parameters / 1e6:,.0f}M parameters, {dtype}"

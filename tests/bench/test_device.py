@@ -39,7 +39,8 @@ def test_a_device_with_graphs(
             return registry.create_device(options)
         return kind(block_size=256, package=FlashPackage())
 
-    monkeypatch.setattr(runner, "create_device", create)
+    for module in (runner, device):
+        monkeypatch.setattr(module, "create_device", create)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "none")
     if kind is WrongActivation:
         monkeypatch.setattr("mindserve_engine.native.device.cuda.check_operators", lambda *_given: None)
