@@ -60,7 +60,7 @@ def arithmetic(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
     """Our kernels, and torch's on both kinds of processors, whichever this one is."""
     name: str = request.param
     if name != "kernels":
-        monkeypatch.setattr("mindserve_engine.native.runner.load_library", lambda: None)
+        monkeypatch.setattr("mindserve_engine.native.device.cpu_create.load_library", lambda: None)
         monkeypatch.setattr("mindserve_engine.native.device.cpu.has_arithmetic", lambda _dtype: "bfloat16" in name)
     return name
 

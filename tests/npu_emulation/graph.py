@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any
+from typing import Any, ClassVar
 
 from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.npu_emulation.tensors import EMULATOR, CaptureError, NpuTensor
 
@@ -21,16 +22,42 @@ class _Record:
     out: Any
 
 
+class Stream:
+    """Nothing runs beside anything here; what is current is known."""
+
+    stack: ClassVar[list[Stream]] = []
+
+
+class _OnStream:
+    def __init__(self, stream: Stream) -> None:
+        self._stream = stream
+
+    def __enter__(self) -> None:
+        Stream.stack.append(self._stream)
+
+    def __exit__(self, *error: object) -> None:
+        assert Stream.stack.pop() is self._stream
+
+
+class _Dispatching(TorchDispatchMode):
+    """Changes nothing; what is left entered shows."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return func(*args, **(kwargs or {}))
+
+
 class NPUGraph:
     """As ``torch.npu.NPUGraph``: numbers of the host stay what they were, but for those that ``update`` replaces."""
 
     max_graphs: int | None = None
     """So many can be captured; then the resources of streams are used up."""
     num_captured = 0
+    fails_at_end = False
 
     def __init__(self) -> None:
         self.records: list[_Record] = []
         self.can_update = False
+        self.graph_dispatch_mode = _Dispatching()
 
     def note(self, func: Any, args: Any, kwargs: dict[str, Any], out: Any) -> None:
         self.records.append(_Record(func, args, kwargs, out))
@@ -71,8 +98,12 @@ class graph:  # noqa: N801 - torch's name
     ) -> None:
         npu_graph.can_update = auto_dispatch_capture
         self._graph = npu_graph
+        self.capture_stream = Stream()
+        self.stream_ctx = _OnStream(self.capture_stream)
 
     def __enter__(self) -> None:
+        self.stream_ctx.__enter__()
+        self._graph.graph_dispatch_mode.__enter__()
         if NPUGraph.max_graphs is not None and NPUGraph.num_captured >= NPUGraph.max_graphs:
             raise RuntimeError("error code 207008: stream resources insufficient")
         NPUGraph.num_captured += 1
@@ -82,3 +113,7 @@ class graph:  # noqa: N801 - torch's name
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         EMULATOR.log = None
+        if NPUGraph.fails_at_end:  # as the real one does, before it leaves its mode and its stream
+            raise RuntimeError("error code 107027: the capture is invalid")
+        self._graph.graph_dispatch_mode.__exit__(None, None, None)
+        self.stream_ctx.__exit__(None, None, None)

@@ -18,6 +18,7 @@ from torch.utils import backend_registration
 
 from mindserve_engine.native.device import npu
 from tests.npu_emulation import graph, references
+from tests.npu_emulation import graph as graph_module
 from tests.npu_emulation.manifest import SCHEMAS, VERSION
 from tests.npu_emulation.tensors import EMULATOR, make
 
@@ -74,6 +75,9 @@ class NpuModule(types.ModuleType):
     def get_device_name(self) -> str:
         return self.name
 
+    def current_stream(self) -> Any:
+        return graph_module.Stream.stack[-1] if graph_module.Stream.stack else None
+
     def graph_pool_handle(self) -> Any:
         return (0, 0)
 
@@ -110,7 +114,7 @@ def emulator(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     EMULATOR.waits.clear()
     EMULATOR.uploads.clear()
     EMULATOR.in_flight = False
-    graph.NPUGraph.max_graphs, graph.NPUGraph.num_captured = None, 0
+    graph.NPUGraph.max_graphs, graph.NPUGraph.num_captured, graph.NPUGraph.fails_at_end = None, 0, False
     yield EMULATOR
     EMULATOR.log = None
     EMULATOR.memory.others = 0

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from mindserve_engine.interface import EngineError
 from mindserve_engine.native.batch import StepBatch
@@ -19,7 +20,7 @@ from mindserve_engine.native.runner import NativeRunner
 from mindserve_engine.options import EngineOptions
 from tests import tiny_models
 from tests.engine.drive import Driver, load, random_prompts
-from tests.npu_emulation.graph import NPUGraph
+from tests.npu_emulation.graph import NPUGraph, Stream
 from tests.npu_emulation.plugin import MODULE
 from tests.npu_emulation.tensors import Emulator
 
@@ -147,6 +148,15 @@ def check_a_crowded_card_gives_less(emulator: Emulator) -> None:
     assert device.cache_room(lambda: 0).free_bytes < emulator.memory.total // 2
 
 
+def check_a_capture_that_fails_at_its_end_is_left(tmp_path: Path) -> None:
+    NPUGraph.fails_at_end = True
+    loaded = load(tiny_models.build("llama", tmp_path / "m", **SIZES), device="npu", dtype="bfloat16")
+    assert isinstance(loaded.runner, NativeRunner)
+    assert loaded.runner.graphs is None or loaded.runner.graphs.sizes == []
+    assert Stream.stack == []
+    assert _get_current_dispatch_mode() is None
+
+
 def check_graphs_that_do_not_fit_are_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     NPUGraph.max_graphs = 2
     path = tiny_models.build("llama", tmp_path / "m", **SIZES)
@@ -155,6 +165,8 @@ def check_graphs_that_do_not_fit_are_left_out(tmp_path: Path, caplog: pytest.Log
     assert loaded.runner.graphs is not None
     assert loaded.runner.graphs.sizes == [1, 2]
     assert "no graphs for decode batches of [4, 8]" in caplog.text
+    assert Stream.stack == []
+    assert _get_current_dispatch_mode() is None
     driver = Driver(loaded, max_batch_size=8)
     for number, prompt in enumerate(random_prompts([5] * 4, vocab_size=tiny_models.VOCAB_SIZE)):
         driver.add(str(number), prompt, 5)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from torch import Tensor
+from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from mindserve_engine.native.device.npu_operators import NpuRuntime
 from mindserve_engine.native.device.paged_batch import HostBuffer
@@ -38,6 +39,21 @@ class NpuGraphs:
     def capture(self, run: Callable[[], Tensor]) -> NpuStep:
         graph = self._runtime.NPUGraph()
         # auto_dispatch_capture makes each call of attention a task of its own that ``update`` can change
-        with self._runtime.graph(graph, pool=self._pool, auto_dispatch_capture=True, capture_error_mode="thread_local"):
-            output = run()
+        context = self._runtime.graph(
+            graph, pool=self._pool, auto_dispatch_capture=True, capture_error_mode="thread_local"
+        )
+        try:
+            with context:
+                output = run()
+        except RuntimeError:
+            self._leave(graph, context)
+            raise
         return NpuStep(graph, output)
+
+    def _leave(self, graph: Any, context: Any) -> None:
+        """torch_npu 2.13 leaves its mode and its stream entered when the begin or the end of a capture fails."""
+        entered = _get_current_dispatch_mode()
+        if entered is not None and entered is graph.graph_dispatch_mode:
+            entered.__exit__(None, None, None)
+        if self._runtime.current_stream() == context.capture_stream:
+            context.stream_ctx.__exit__(None, None, None)
