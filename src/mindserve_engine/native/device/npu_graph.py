@@ -54,6 +54,6 @@ class NpuGraphs:
         """torch_npu 2.13 leaves its mode and its stream entered when the begin or the end of a capture fails."""
         entered = _get_current_dispatch_mode()
         if entered is not None and entered is graph.graph_dispatch_mode:
-            entered.__exit__(None, None, None)
+            entered.__exit__(None, None, None)  # type: ignore[no-untyped-call]  # torch has no types for it
         if self._runtime.current_stream() == context.capture_stream:
             context.stream_ctx.__exit__(None, None, None)
