@@ -121,7 +121,7 @@ print("accelerate" in sys.modules, "transformers.modeling_utils" in sys.modules,
 def test_wrong_options(folder: Path) -> None:
     assert "dtype: 'int3'" in refusal(folder, dtype="int3")
     assert "dtype int4 needs a GGUF file" in refusal(folder, dtype="int4")
-    assert "device: 'cuda'" in refusal(folder, device="cuda")
+    assert "device: 'tpu'" in refusal(folder, device="tpu")
     assert "cacheBlockSize: 17" in refusal(folder, block_size=17)
     assert "cacheBlockSize: 256" in refusal(folder, block_size=256)
     assert "npuMemSize" in refusal(folder, kv_memory_gb=0.000001)
