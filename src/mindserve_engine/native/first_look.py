@@ -38,7 +38,9 @@ _OBJECTS: Final = (
     "chat_template.json",
 )
 """Files with a JSON object, where they are there."""
-_TOKENIZERS: Final = ("tokenizer.json", "vocab.json")
+_TOKENIZER: Final = "tokenizer.json"
+_OLDER_TOKENIZER: Final = ("vocab.json", "merges.txt")
+"""Of which one is nothing without the other."""
 _LENGTH_BYTES: Final = 8
 """Before the header of a safetensors file: its length, little-endian."""
 _MAX_HEADER_BYTES: Final = 100_000_000
@@ -54,8 +56,8 @@ def look_at(folder: Path) -> None:
         if (folder / name).is_file():
             read_object(folder / name)
     require_processor(folder, model_type)
-    if not any((folder / name).is_file() for name in _TOKENIZERS):
-        raise EngineError(f"{folder}: no {_TOKENIZERS[0]} in the model folder; there is no tokenizer without it")
+    if not (folder / _TOKENIZER).is_file():
+        _require_older_tokenizer(folder)
     for path in weight_files(folder):
         _check_whole(path)
 
@@ -64,6 +66,13 @@ def require_processor(folder: Path, model_type: str) -> None:
     """Raises ``EngineError``."""
     if not any((folder / name).is_file() for name in (PROCESSOR, WHOLE_PROCESSOR)):
         raise EngineError(f"{folder}: no {PROCESSOR} in the model folder; a {model_type} model {USES[model_type]}")
+
+
+def _require_older_tokenizer(folder: Path) -> None:
+    there = [name for name in _OLDER_TOKENIZER if (folder / name).is_file()]
+    missing = [name for name in _OLDER_TOKENIZER if name not in there] if there else [_TOKENIZER]
+    if missing:
+        raise EngineError(f"{folder}: no {missing[0]} in the model folder; there is no tokenizer without it")
 
 
 def read_object(path: Path) -> dict[str, Any]:

@@ -58,6 +58,10 @@ def in_shards(folder: Path) -> None:
     (folder / "chat_template.json").write_text(json.dumps({"chat_template": template}))
 
 
+def half_a_tokenizer(folder: Path) -> None:
+    (folder / "tokenizer.json").rename(folder / "vocab.json")
+
+
 def lost_shard(folder: Path) -> None:
     in_shards(folder)
     (folder / "model-00002-of-00002.safetensors").unlink()
@@ -73,6 +77,7 @@ BROKEN: list[tuple[str, Change, str]] = [
     ("other videos", written("video_preprocessor_config.json", '{"patch_size": 16}'), "/video_preprocessor_config"),
     ("broken generation", written("generation_config.json", "{"), "/generation_config.json: not valid JSON"),
     ("no tokenizer", without("tokenizer.json"), "no tokenizer.json in the model folder"),
+    ("half a tokenizer", half_a_tokenizer, "no merges.txt in the model folder"),
     ("broken tokenizer", written("tokenizer.json", "{"), "/tokenizer.json: not valid JSON"),
     ("broken tokenizer's config", written("tokenizer_config.json", "{"), "/tokenizer_config.json: not valid JSON"),
     ("no template", without("chat_template.jinja"), "the model has no chat template"),
