@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from typing import Final
 
@@ -19,5 +20,8 @@ def create_device(options: EngineOptions) -> Device:
     Raises ``EngineError`` with one line when there is none or it cannot be used."""
     if options.device not in _FACTORIES:
         raise EngineError(f"device: '{options.device}' is none of {', '.join(_FACTORIES)}")
+    if options.device != "npu":
+        # transformers imports torch_npu wherever it finds it, and dies where that finds no CANN: not in this process
+        sys.modules.setdefault("torch_npu", None)  # type: ignore[arg-type]  # which is how Python spells "not there"
     device: Device = import_module(_FACTORIES[options.device]).create(options)
     return device

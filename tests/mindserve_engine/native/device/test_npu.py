@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests import tiny_models
+
 ROOT = Path(__file__).parents[4]
 CHECKS = ROOT / "tests" / "npu_emulation" / "checks"
 
@@ -70,6 +72,22 @@ def test_torch_alone_dies_of_a_broken_package_and_the_engine_does_not(tmp_path: 
     assert "TORCH_DEVICE_BACKEND_AUTOLOAD" in alone.stderr, "torch has changed: drop our setting?"
     with_us = said(SERVES, broken)
     assert with_us.stdout == "cpu 2.0\n", with_us.stderr
+
+
+GENERIC = """
+import sys
+from pathlib import Path
+from mindserve_engine.native.runner import load_runner
+from mindserve_engine.options import EngineOptions
+options = EngineOptions(model_path=Path(sys.argv[1]), dtype="float32", kv_memory_gb=0.1)
+print(load_runner(options, lambda what, share: None).info.model_type)
+"""
+
+
+def test_a_broken_package_does_not_keep_transformers_models_from_the_cpu(tmp_path: Path) -> None:
+    model = tiny_models.build("gemma2", tmp_path / "model")
+    script = GENERIC.replace("sys.argv[1]", repr(str(model)))
+    assert said(script, a_broken_package(tmp_path / "packages")).stdout == "gemma2\n"
 
 
 def test_what_is_missing_is_told_apart(tmp_path: Path) -> None:
