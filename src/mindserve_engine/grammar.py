@@ -5,6 +5,7 @@ compiles a grammar to refuse what cannot be used, the engine's process compiles 
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import threading
 from collections import OrderedDict
@@ -13,6 +14,7 @@ from typing import Final
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
 from tokenizers import Tokenizer
 
+from mindserve_engine.interface import RequestInvalid
 from mindserve_engine.types import Vocabulary
 
 _MAX_KEPT: Final = 64
@@ -128,3 +130,15 @@ def _reason(matcher: LLMatcher) -> str:
     if not lines or lines[0].startswith("NoExtension"):
         return "nothing fits it"
     return lines[0].removeprefix("Parser Error: ").rpartition("failed to compile JSON schema: ")[2][:_MAX_REASON]
+
+
+async def check_grammar(compiler: GrammarCompiler | None, grammar: str) -> None:
+    """Raises ``RequestInvalid``. What is not kept is compiled in a thread: that may take long."""
+    if compiler is None:
+        raise RequestInvalid(field="grammar", reason="the engine was not told the vocabulary")
+    if compiler.kept(grammar) is not None:
+        return
+    try:
+        await asyncio.to_thread(compiler.compile, grammar)
+    except GrammarInvalid as error:
+        raise RequestInvalid(field="grammar", reason=str(error)) from error

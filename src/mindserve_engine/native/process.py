@@ -10,7 +10,7 @@ import zmq
 
 from mindserve_engine.admission import check_request
 from mindserve_engine.generation import QueuedGeneration, num_media_bytes
-from mindserve_engine.grammar import GrammarCompiler, GrammarInvalid
+from mindserve_engine.grammar import GrammarCompiler, check_grammar
 from mindserve_engine.interface import Engine, EngineError, EngineUnavailable, QueueFull, RequestInvalid
 from mindserve_engine.native.first_look import look_at
 from mindserve_engine.native.ledger import total
@@ -102,15 +102,7 @@ class NativeEngine:
             raise EngineUnavailable(health.reason or f"the engine is {health.state}")
 
     async def check_grammar(self, grammar: str) -> None:
-        """What is not kept is compiled in a thread: that may take long, and gives the interpreter lock away."""
-        if self._grammars is None:
-            raise RequestInvalid(field="grammar", reason="the engine was not told the vocabulary")
-        if self._grammars.kept(grammar) is not None:
-            return
-        try:
-            await asyncio.to_thread(self._grammars.compile, grammar)
-        except GrammarInvalid as error:
-            raise RequestInvalid(field="grammar", reason=str(error)) from error
+        await check_grammar(self._grammars, grammar)
 
     def health(self) -> EngineHealth:
         """The whole is as far as its slowest instance while it starts, later as well as its best one. When it is ready,

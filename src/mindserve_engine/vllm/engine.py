@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from mindserve_engine.admission import check_request
 from mindserve_engine.generation import QueuedGeneration
-from mindserve_engine.grammar import GrammarCompiler, GrammarInvalid
+from mindserve_engine.grammar import GrammarCompiler, check_grammar
 from mindserve_engine.interface import Engine, EngineError, EngineUnavailable, QueueFull, RequestInvalid
 from mindserve_engine.options import EngineOptions
 from mindserve_engine.types import (
@@ -92,14 +92,7 @@ class VllmEngine:
 
     async def check_grammar(self, grammar: str) -> None:
         """vLLM compiles it again where it is followed."""
-        if self._grammars is None:
-            raise RequestInvalid(field="grammar", reason="the engine was not told the vocabulary")
-        if self._grammars.kept(grammar) is not None:
-            return
-        try:
-            await asyncio.to_thread(self._grammars.compile, grammar)
-        except GrammarInvalid as error:
-            raise RequestInvalid(field="grammar", reason=str(error)) from error
+        await check_grammar(self._grammars, grammar)
 
     async def admit(self, request: GenerationRequest) -> QueuedGeneration:
         self._ready()

@@ -11,7 +11,6 @@ import numpy as np
 import psutil
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from mindserve_engine.interface import EngineError
 from mindserve_engine.native.batch import StepBatch
@@ -38,6 +37,7 @@ from mindserve_engine.native.device.cpu_linear import (
 )
 from mindserve_engine.native.device.cpu_plan import CpuPlan, plan_step
 from mindserve_engine.native.device.layer import OperatorLayer
+from mindserve_engine.native.device.torch_operators import TorchOperators
 from mindserve_engine.native.kv_memory import CacheRoom
 from mindserve_engine.native.lora.rows import rows_by_adapter
 from mindserve_engine.native.weights.quantised import Int4Weight, Int8Weight, LinearWeight
@@ -46,7 +46,7 @@ _CACHE_SHARE: Final = 0.3
 """What the cache takes of the memory that is free once the weights are loaded, unless the operator says otherwise."""
 
 
-class CpuDevice:
+class CpuDevice(TorchOperators):
     """Implements ``Device``."""
 
     name = "cpu"
@@ -143,29 +143,6 @@ class CpuDevice:
 
     def layer(self, parts: LayerParts) -> Layer:
         return OperatorLayer(self, parts)
-
-    def norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
-        if weight.dim() == 1:
-            return functional.rms_norm(x, weight.shape, weight, eps)
-        return functional.rms_norm(x, weight.shape[-1:], None, eps) * weight
-
-    def add_norm(self, x: Tensor, residual: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-        total = residual + x
-        return self.norm(total, weight, eps), total
-
-    def rotary_factors(self, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
-        """The sines carry the sign of the rotation, so that a plain roll takes the place of negate-and-swap."""
-        half = sin.shape[-1] // 2
-        signed = torch.cat([-sin[:, :half], sin[:, half:]], dim=-1)
-        return cos[:, None], signed[:, None]
-
-    def rotary(self, x: Tensor, factors: tuple[Tensor, Tensor]) -> Tensor:
-        cos, signed_sin = factors
-        return torch.addcmul(x * cos, x.roll(x.shape[-1] // 2, dims=-1), signed_sin)
-
-    def swiglu(self, gate_up: Tensor) -> Tensor:
-        gate, up = gate_up.chunk(2, dim=-1)
-        return functional.silu(gate).mul_(up)
 
     def write_kv(self, key: Tensor, value: Tensor, cache: Tensor, batch: DeviceBatch) -> None:
         plan: CpuPlan = batch.plan

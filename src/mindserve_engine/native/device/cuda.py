@@ -11,7 +11,6 @@ from typing import Final
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from mindserve_engine.first_line import first_line
 from mindserve_engine.interface import EngineError
@@ -30,14 +29,15 @@ from mindserve_engine.native.device.cuda_attention import (
     FLASH_BLOCK_SIZE,
     FlashAttention,
     GatheredAttention,
-    LayerPair,
 )
 from mindserve_engine.native.device.cuda_graph import CudaGraphs
 from mindserve_engine.native.device.layer import OperatorLayer
 from mindserve_engine.native.device.paged_batch import upload
+from mindserve_engine.native.device.paged_tensors import LayerPair, copy_pair_blocks, wide_linear, zero_pairs
 from mindserve_engine.native.device.self_test import check_operators
+from mindserve_engine.native.device.torch_operators import TorchOperators
 from mindserve_engine.native.kv_memory import CacheRoom
-from mindserve_engine.native.weights.quantised import LinearWeight, widen
+from mindserve_engine.native.weights.quantised import LinearWeight
 from mindserve_engine.options import EngineOptions
 
 _MEMORY_FRACTION: Final = 0.9
@@ -50,7 +50,7 @@ _BFLOAT16_CAPABILITY: Final = (8, 0)
 log = logging.getLogger(__name__)
 
 
-class CudaDevice:
+class CudaDevice(TorchOperators):
     """Implements ``Device``. All but memory figures and graphs runs on any device of torch."""
 
     name = "cuda"
@@ -104,13 +104,7 @@ class CudaDevice:
         self, *, num_layers: int, num_blocks: int, block_size: int, kv_heads: int, head_dim: int, dtype: torch.dtype
     ) -> list[LayerPair]:
         shape = (num_blocks, block_size, kv_heads, head_dim)
-        return [
-            (
-                torch.zeros(shape, dtype=dtype, device=self.torch_device),
-                torch.zeros(shape, dtype=dtype, device=self.torch_device),
-            )
-            for _ in range(num_layers)
-        ]
+        return zero_pairs(shape, num_layers, dtype, self.torch_device)
 
     def upload(self, batch: StepBatch) -> DeviceBatch:
         return upload(batch, self.torch_device, self.host_buffer)
@@ -123,39 +117,14 @@ class CudaDevice:
         return held
 
     def linear(self, weight: LinearWeight, bias: Tensor | None, dtype: torch.dtype) -> Linear:
-        """Quantised weights are widened once, when they are loaded."""
-        matrix = widen(weight).to(dtype).to(self.torch_device)
-        offset = None if bias is None else bias.to(dtype).to(self.torch_device)
-        return lambda x: functional.linear(x, matrix, offset)
+        return wide_linear(weight, bias, dtype, self.torch_device)
 
     def layer(self, parts: LayerParts) -> Layer:
         return OperatorLayer(self, parts)
 
-    def norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
-        if weight.dim() == 1:
-            return functional.rms_norm(x, weight.shape, weight, eps)
-        return functional.rms_norm(x, weight.shape[-1:], None, eps) * weight
-
-    def add_norm(self, x: Tensor, residual: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-        total = residual + x
-        return self.norm(total, weight, eps), total
-
-    def rotary_factors(self, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
-        """The sines carry the sign of the rotation, so that a plain roll takes the place of negate-and-swap."""
-        first, second = sin.chunk(2, dim=-1)
-        return cos[:, None], torch.cat([-first, second], dim=-1)[:, None]
-
-    def rotary(self, x: Tensor, factors: tuple[Tensor, Tensor]) -> Tensor:
-        cos, signed_sin = factors
-        return torch.addcmul(x * cos, x.roll(x.shape[-1] // 2, dims=-1), signed_sin)
-
     def rotate_both(self, query: Tensor, key: Tensor, factors: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
         """Implements ``self_test.TestedDevice``."""
         return self.rotary(query, factors), self.rotary(key, factors)
-
-    def swiglu(self, gate_up: Tensor) -> Tensor:
-        gate, up = gate_up.chunk(2, dim=-1)
-        return functional.silu(gate).mul_(up)
 
     def write_kv(self, key: Tensor, value: Tensor, cache: LayerPair, batch: DeviceBatch) -> None:
         slots = batch.plan.slots.long()
@@ -163,9 +132,7 @@ class CudaDevice:
             half.flatten(0, 1).index_copy_(0, slots, written.to(half.dtype))
 
     def copy_blocks(self, cache: LayerPair, pairs: list[tuple[int, int]]) -> None:
-        sources, destinations = torch.tensor(pairs, dtype=torch.int64).to(self.torch_device).unbind(1)
-        for half in cache:
-            half.index_copy_(0, destinations, half.index_select(0, sources))
+        copy_pair_blocks(cache, pairs, self.torch_device)
 
     def attention(
         self, query: Tensor, key: Tensor, value: Tensor, cache: LayerPair, batch: DeviceBatch, spec: AttentionSpec

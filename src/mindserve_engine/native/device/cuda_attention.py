@@ -15,6 +15,7 @@ from torch.nn import functional
 
 from mindserve_engine.native.device.base import AttentionSpec
 from mindserve_engine.native.device.paged_batch import PagedPlan
+from mindserve_engine.native.device.paged_tensors import LayerPair
 
 FLASH_BLOCK_SIZE: Final = 256
 """flash-attn reads pages of a multiple of it."""
@@ -22,9 +23,6 @@ _FLASH_DTYPES: Final = frozenset({torch.bfloat16, torch.float16})
 _FLASH_MAX_HEAD_DIM: Final = 256
 _GATHERED_ELEMENTS: Final = 1 << 27
 """Of keys that are copied out of their blocks at a time."""
-
-LayerPair = tuple[Tensor, Tensor]
-"""Keys and values of a layer, each [blocks, block size, KV, D]."""
 
 
 class FlashAttn(Protocol):

@@ -10,7 +10,6 @@ from typing import Any, Final
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from mindserve_engine.interface import EngineError
 from mindserve_engine.native.batch import StepBatch
@@ -30,9 +29,10 @@ from mindserve_engine.native.device.npu_import import load_torch_npu
 from mindserve_engine.native.device.npu_layer import NpuLayer
 from mindserve_engine.native.device.npu_operators import NpuOperators, NpuRuntime
 from mindserve_engine.native.device.paged_batch import upload
+from mindserve_engine.native.device.paged_tensors import LayerPair, copy_pair_blocks, wide_linear, zero_pairs
 from mindserve_engine.native.device.self_test import check_operators
 from mindserve_engine.native.kv_memory import CacheRoom
-from mindserve_engine.native.weights.quantised import LinearWeight, widen
+from mindserve_engine.native.weights.quantised import LinearWeight
 from mindserve_engine.options import EngineOptions
 
 DTYPES: Final = {torch.bfloat16, torch.float16}
@@ -47,8 +47,6 @@ _MAX_ELEMENTS: Final = 2**31 - 1
 """Of a tensor of keys or values."""
 _OLD_NAME: Final = "310P"
 
-LayerPair = tuple[Tensor, Tensor]
-"""Keys and values of a layer, each [blocks, block size, KV, D]."""
 
 log = logging.getLogger(__name__)
 
@@ -112,13 +110,7 @@ class NpuDevice:
         most = _MAX_ELEMENTS // (block_size * kv_heads * head_dim)
         if num_blocks > most:
             raise EngineError(f"npuMemSize: {num_blocks} blocks of keys are more than the {most} that attention reads")
-        return [
-            (
-                torch.zeros(shape, dtype=dtype, device=self.torch_device),
-                torch.zeros(shape, dtype=dtype, device=self.torch_device),
-            )
-            for _ in range(num_layers)
-        ]
+        return zero_pairs(shape, num_layers, dtype, self.torch_device)
 
     def upload(self, batch: StepBatch) -> DeviceBatch:
         return upload(batch, self.torch_device, host_buffer)
@@ -130,10 +122,7 @@ class NpuDevice:
         return held
 
     def linear(self, weight: LinearWeight, bias: Tensor | None, dtype: torch.dtype) -> Linear:
-        """Quantised weights are widened once, when they are loaded."""
-        matrix = widen(weight).to(dtype).to(self.torch_device)
-        offset = None if bias is None else bias.to(dtype).to(self.torch_device)
-        return lambda x: functional.linear(x, matrix, offset)
+        return wide_linear(weight, bias, dtype, self.torch_device)
 
     def layer(self, parts: LayerParts) -> Layer:
         return NpuLayer(self, parts)
@@ -173,9 +162,7 @@ class NpuDevice:
         self._attention.write(key, value, cache, batch.plan)
 
     def copy_blocks(self, cache: LayerPair, pairs: list[tuple[int, int]]) -> None:
-        sources, destinations = torch.tensor(pairs, dtype=torch.int64).to(self.torch_device).unbind(1)
-        for half in cache:
-            half.index_copy_(0, destinations, half.index_select(0, sources))
+        copy_pair_blocks(cache, pairs, self.torch_device)
 
     def attention(
         self, query: Tensor, key: Tensor, value: Tensor, cache: LayerPair, batch: DeviceBatch, spec: AttentionSpec
