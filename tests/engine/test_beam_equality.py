@@ -7,10 +7,10 @@ from typing import Any
 
 import msgspec
 import pytest
-import torch
 
 from mindserve_engine.types import FinishReason, SamplingParams
 from tests import tiny_models
+from tests.engine.beam_reference import beams
 from tests.engine.conftest import Pair
 from tests.engine.drive import Driver, random_prompts
 
@@ -27,27 +27,8 @@ def beam_reference(
     model: Any, prompt: list[int], width: int, *, eos: list[int] | None = None, **settings: Any
 ) -> list[tuple[list[int], float]]:
     """All hypotheses of transformers' search with their scores, best first."""
-    ids = torch.tensor([prompt])
-    model.generation_config.eos_token_id = eos
-    model.generation_config.pad_token_id = tiny_models.VOCAB_SIZE - 1
-    output = model.generate(
-        ids,
-        attention_mask=torch.ones_like(ids),
-        do_sample=False,
-        num_beams=width,
-        num_return_sequences=width,
-        max_new_tokens=settings.pop("num_tokens", NUM_TOKENS),
-        return_dict_in_generate=True,
-        output_scores=True,
-        **settings,
-    )
-    found = []
-    for tokens, score in zip(
-        output.sequences[:, len(prompt) :].tolist(), output.sequences_scores.tolist(), strict=True
-    ):
-        ends = [place for place, token in enumerate(tokens) if token in (eos or [])]
-        found.append((tokens[: ends[0] + 1] if ends else tokens, score))
-    return found
+    num_tokens = settings.pop("num_tokens", NUM_TOKENS)
+    return beams(model, prompt, width, eos=eos, pad=tiny_models.VOCAB_SIZE - 1, num_tokens=num_tokens, **settings)
 
 
 def assert_found(driver: Driver, request_id: str, expected: list[tuple[list[int], float]]) -> None:

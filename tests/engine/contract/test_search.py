@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-import torch
 
 from mindserve_engine.types import FinishReason, SamplingParams
+from tests.engine.beam_reference import beams
 from tests.engine.contract.subjects import ADAPTER, PROMPT, Subject, tokens_of
 from tests.engine.contract.test_sampling import only_computed, reference
 
@@ -19,27 +19,7 @@ def expected(
     subject: Subject, width: int, eos: list[int] | None = None, **settings: Any
 ) -> list[tuple[list[int], float]]:
     model = reference(subject.model)
-    ids = torch.tensor([PROMPT])
-    model.generation_config.eos_token_id = eos
-    model.generation_config.pad_token_id = 0
-    output = model.generate(
-        ids,
-        attention_mask=torch.ones_like(ids),
-        do_sample=False,
-        num_beams=width,
-        num_return_sequences=width,
-        max_new_tokens=NUM_TOKENS,
-        return_dict_in_generate=True,
-        output_scores=True,
-        **settings,
-    )
-    found = []
-    for tokens, score in zip(
-        output.sequences[:, len(PROMPT) :].tolist(), output.sequences_scores.tolist(), strict=True
-    ):
-        ends = [place for place, token in enumerate(tokens) if token in (eos or [])]
-        found.append((tokens[: ends[0] + 1] if ends else tokens, score))
-    return found
+    return beams(model, PROMPT, width, eos=eos, pad=0, num_tokens=NUM_TOKENS, **settings)
 
 
 async def test_scores_come_best_first(subject: Subject) -> None:
