@@ -15,6 +15,7 @@ import argparse
 import importlib.metadata
 import json
 import logging
+import math
 import platform
 import sys
 import tempfile
@@ -26,11 +27,13 @@ from pathlib import Path
 from typing import Any, Final
 
 import torch
+from gguf import GGUFReader
 from safetensors.torch import save_file
 from torch import Tensor
 
 from mindserve_engine.interface import EngineError
 from mindserve_engine.native.batch import StepBatch
+from mindserve_engine.native.device.npu import cann_version
 from mindserve_engine.native.device.registry import create_device
 from mindserve_engine.native.runner import LoadedModel, load_runner
 from mindserve_engine.native.trial import trial_batch
@@ -41,6 +44,9 @@ TOLERANCE: Final = {"float32": 1e-3, "float16": 0.02, "bfloat16": 0.06}
 PROMPTS: Final = (3, 130, 300, 64)
 """Tokens of the sequences that are compared."""
 NUM_DECODED: Final = 24
+EMBEDDINGS: Final = ("embed_tokens", "word_embeddings", "token_embd", "wte", "embed_in")
+HEADS: Final = ("lm_head", "output_layer", "output", "embed_out")
+"""Last parts of names; ``token_embd`` and ``output`` are those of GGUF files."""
 CONTEXT: Final = 512
 """Tokens that each sequence has when decode is measured."""
 
@@ -293,7 +299,7 @@ def describe(device: str, loaded: LoadedModel) -> dict[str, str]:
     elif device == "npu":
         npu: Any = vars(torch)["npu"]
         facts["NPU"] = npu.get_device_name()
-        facts["CANN"] = str(sys.modules["torch_npu"].npu.utils.get_cann_version("CANN"))
+        facts["CANN"] = cann_version(npu)
     else:
         facts["threads"] = str(torch.get_num_threads())
     runner: Any = loaded.runner
@@ -325,13 +331,53 @@ def report(facts: dict[str, str], right: list[Comparison], peak: Peak, title: st
     return "\n".join(lines) + "\n"
 
 
-def weights_of(model: Path | None, size: Size, width: int) -> tuple[int, int]:
-    """Bytes that a step reads of a model's weights, and parameters of its matrices; ``None``: the random one's."""
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """Of the matrices that each token passes: an embedding of its own is not among them, a tied one once."""
+
+    parameters: int
+    file_bytes: int
+
+    def read_bytes(self, width: int, *, is_widened: bool) -> int:
+        """By one step, of weights that are computed with in ``width`` bytes. ``is_widened``: on a device that keeps
+        them so; the CPU may keep them as narrow as they are in the file."""
+        widened = self.parameters * width
+        return widened if is_widened else min(widened, self.file_bytes)
+
+
+def weights_of(model: Path | None, size: Size) -> Weights:
+    """Of a folder or GGUF file, from the shapes of its tensors; ``None``: the random model's."""
     if model is None:
-        return size.num_parameters * width, size.num_parameters
-    files = [model] if model.is_file() else list(model.glob("*.safetensors"))
-    num_bytes = sum(file.stat().st_size for file in files)
-    return num_bytes, num_bytes // 2  # of the usual 16 bits
+        return Weights(size.num_parameters, 2 * size.num_parameters)
+    tensors = dict(_gguf_tensors(model) if model.is_file() else _folder_tensors(model))
+    has_head = any(_is_named(name, HEADS) for name in tensors)
+    passed = [
+        (math.prod(shape), num_bytes)
+        for name, (shape, num_bytes) in tensors.items()
+        if len(shape) > 1 and not (has_head and _is_named(name, EMBEDDINGS))
+    ]
+    return Weights(sum(count for count, _ in passed), sum(num_bytes for _, num_bytes in passed))
+
+
+def _is_named(name: str, stems: Sequence[str]) -> bool:
+    return name.removesuffix(".weight").rpartition(".")[2] in stems
+
+
+def _gguf_tensors(file: Path) -> Iterator[tuple[str, tuple[list[int], int]]]:
+    for tensor in GGUFReader(file).tensors:
+        yield tensor.name, ([int(length) for length in tensor.shape], int(tensor.n_bytes))
+
+
+def _folder_tensors(folder: Path) -> Iterator[tuple[str, tuple[list[int], int]]]:
+    index = folder / "model.safetensors.index.json"
+    names = set(json.loads(index.read_text())["weight_map"].values()) if index.is_file() else {"model.safetensors"}
+    for file in (folder / name for name in sorted(names)):
+        with file.open("rb") as opened:
+            header: dict[str, Any] = json.loads(opened.read(int.from_bytes(opened.read(8), "little")))
+        for name, entry in header.items():
+            if name != "__metadata__":
+                start, end = entry["data_offsets"]
+                yield name, (entry["shape"], end - start)
 
 
 def run(device: str, dtype: str, model: Path | None, size: Size, *, num_decoded: int = NUM_DECODED) -> tuple[str, bool]:
@@ -350,7 +396,9 @@ def run(device: str, dtype: str, model: Path | None, size: Size, *, num_decoded:
         own: Any = create_device(EngineOptions(model_path=path, device=device))
         peak = measure_peak(own.torch_device, getattr(torch, dtype), size, own.synchronize)  # while there is room
         loaded = load(path, device, dtype, **limits)
-        num_bytes, parameters = weights_of(model, size, getattr(torch, dtype).itemsize)
+        weights, width = weights_of(model, size), getattr(torch, dtype).itemsize
+        parameters = weights.parameters
+        num_bytes = weights.read_bytes(width, is_widened=device != "cpu")
         speeds = list(measure_speed(loaded, size, num_bytes, parameters, peak))
         title = f"{model.name if model else 'random Llama'}, {parameters / 1e6:,.0f}M parameters, {dtype}"
         return report(describe(device, loaded), right, peak, title, speeds), all(one.is_right for one in right)
