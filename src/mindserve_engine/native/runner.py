@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 import torch
@@ -201,8 +202,8 @@ def _describe(facts: ModelFacts, model: Model, device: Device, budget: KvBudget,
 
 def _warm_up(runner: NativeRunner, max_context: int, vocab_size: int) -> None:
     """Run the kernels of every batch size class once, so that the first request does not pay for their set-up."""
-    shape = {"block_size": runner.block_size, "vocab_size": vocab_size}
+    prompts = partial(trial_batch, block_size=runner.block_size, vocab_size=vocab_size)
     length = min(_WARM_UP_TOKENS, max_context - 1, runner.num_blocks * runner.block_size - 1)
-    runner.run(trial_batch([max(1, length)], **shape))
+    runner.run(prompts([max(1, length)]))
     for num_sequences in (1, 8, 32):
-        runner.run(trial_batch([1] * min(num_sequences, runner.num_blocks), **shape))
+        runner.run(prompts([1] * min(num_sequences, runner.num_blocks)))

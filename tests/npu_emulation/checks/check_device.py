@@ -188,12 +188,12 @@ def check_the_longest_chunk_and_all_graphs_are_tried_out(
     monkeypatch.setattr(NpuAttention, "attend", attending)
     monkeypatch.setattr(NpuDevice, "cache_room", sizing)
     path = tiny_models.build("llama", tmp_path / "m", **SIZES)
-    settings = {"max_batch_size": 3, "max_step_tokens": 300, "max_context": 700}
+    settings = {"max_batch_size": 3, "max_step_tokens": 300, "max_context": 500}
     loaded = load(path, device="npu", dtype="bfloat16", **settings)
     assert ([100, 200, 300], [100] * 3) in calls
-    assert ([300], [700]) in calls, "the last chunk of the longest prompt"
-    assert ([1, 2, 3], [700] * 3) in calls
-    assert ([1, 2, 3], [768] * 3) in calls, "captured at the longest length"
+    assert ([300], [500]) in calls, "the last chunk of the longest prompt"
+    assert ([1, 2, 3], [500] * 3) in calls
+    assert ([1, 2, 3], [512] * 3) in calls, "captured at the longest length"
     assert captured == [0]
     assert isinstance(loaded.runner, NativeRunner)
     assert loaded.runner.graphs is not None

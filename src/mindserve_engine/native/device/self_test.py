@@ -122,7 +122,7 @@ def _attention_results(
         cos, sin = _factors(batch.positions, head_dim, dtype)
         factors = device.rotary_factors(cos.to(device.torch_device), sin.to(device.torch_device))
         query, key = device.rotate(query_key, heads, factors)
-        query_32, key_32 = _rotate(query_key_32, cos, sin).split([heads, kv_heads], dim=1)
+        query_32, key_32 = _rotate(query_key_32, cos, sin).split_with_sizes([heads, kv_heads], dim=1)
         yield "the rotation of queries", query, query_32
         yield "the rotation of keys", key, key_32
         mixed = _write_and_attend(device, query, key, value, cache, uploaded, spec)

@@ -59,11 +59,14 @@ class DrawRows:
     def select(self, rows: list[int], index: Tensor) -> DrawRows:
         """``index``: ``rows`` on the device."""
         return DrawRows(
-            *(column.index_select(0, index) for column in self._columns()), [self.settings[row] for row in rows]
+            logits=self.logits.index_select(0, index),
+            best=self.best.index_select(0, index),
+            temperature=self.temperature.index_select(0, index),
+            num_allowed=self.num_allowed.index_select(0, index),
+            top_p=self.top_p.index_select(0, index),
+            uniform=self.uniform.index_select(0, index),
+            settings=[self.settings[row] for row in rows],
         )
-
-    def _columns(self) -> tuple[Tensor, ...]:
-        return self.logits, self.best, self.temperature, self.num_allowed, self.top_p, self.uniform
 
     def weights(self, logits: Tensor) -> Tensor:
         """Unnormalised probabilities of [R, n] logits of these rows; 1 for the most probable token.
