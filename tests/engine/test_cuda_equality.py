@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from transformers import AutoModelForCausalLM
 
 from mindserve_engine.native import runner
 from mindserve_engine.native.device import cuda, registry
@@ -19,7 +20,7 @@ from mindserve_engine.native.device.cuda_attention import FLASH_BLOCK_SIZE
 from mindserve_engine.native.runner import LoadedModel
 from mindserve_engine.options import EngineOptions
 from tests import tiny_chatglm, tiny_models
-from tests.bench.device import TOLERANCE, compare
+from tests.bench.device import CHECKED, TOLERANCE, compare, write_random_model
 from tests.cuda_host import FlashPackage, HostCuda
 from tests.engine.conftest import Pair
 from tests.engine.drive import Driver, assert_continues, generate, load, random_prompts, reference
@@ -132,12 +133,15 @@ def test_decode_is_captured_and_read_from_the_device(tiny_pair: PairOf) -> None:
     assert set(package.calls) == {"flash_attn_varlen_func", "flash_attn_with_kvcache"}
 
 
-@pytest.mark.parametrize("name", ["llama", "qwen2", "qwen3"])
+@pytest.fixture(scope="module")
+def narrow_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Its weights are bfloat16's: float32 computes with the same."""
+    return write_random_model(tmp_path_factory.mktemp("narrow"), CHECKED)
+
+
 @pytest.mark.parametrize("dtype", NARROW)
 @pytest.mark.parametrize("kind", NARROW_KINDS)
-def test_logits_in_sixteen_bits(
-    tiny_pair: PairOf, monkeypatch: pytest.MonkeyPatch, kind: str, dtype: str, name: str
-) -> None:
+def test_logits_in_sixteen_bits(monkeypatch: pytest.MonkeyPatch, narrow_model: Path, kind: str, dtype: str) -> None:
     """Prompts side by side and decode steps, captured where flash-attn is, over the same tokens as float32 on the
     CPU: within rounding."""
     device = narrow_device_of(kind, dtype)
@@ -146,24 +150,24 @@ def test_logits_in_sixteen_bits(
         return registry.create_device(options) if options.device == "cpu" else device
 
     monkeypatch.setattr(runner, "create_device", create)
-    compared = compare(name, tiny_pair(name).path, "cuda", dtype, num_decoded=8)
+    compared = compare("random", narrow_model, "cuda", dtype, num_decoded=8)
     assert compared.is_right, compared
     assert (device.graphs is not None) == ("flash" in kind)
 
 
 @pytest.mark.parametrize("dtype", NARROW)
 @pytest.mark.parametrize("kind", NARROW_KINDS)
-def test_tokens_in_sixteen_bits(tiny_pair: PairOf, kind: str, dtype: str) -> None:
+def test_tokens_in_sixteen_bits(narrow_model: Path, kind: str, dtype: str) -> None:
     """The whole engine: chunks with history beside decode rows, then captured steps over the borders of blocks. Each
     token is the best in float32 too, or as good within rounding."""
-    pair = tiny_pair("llama")
-    prompts = prompts_for((3, 300, 250, 120, 127), seed=5)
-    loaded = load_on(narrow_device_of(kind, dtype), pair.path, dtype=dtype)
+    prompts = random_prompts((3, 300, 250, 120, 127), vocab_size=CHECKED.vocab_size, seed=5)
+    loaded = load_on(narrow_device_of(kind, dtype), narrow_model, dtype=dtype)
     told = generate(loaded, prompts, NUM_TOKENS, max_step_tokens=100)
+    theirs: Any = AutoModelForCausalLM.from_pretrained(narrow_model, dtype=torch.float32)
     for prompt, tokens in zip(prompts, told, strict=True):
         assert len(tokens) == NUM_TOKENS
         with torch.inference_mode():
-            logits = pair.theirs(torch.tensor([prompt + tokens])).logits[0, len(prompt) - 1 : -1]
+            logits = theirs(torch.tensor([prompt + tokens])).logits[0, len(prompt) - 1 : -1]
         chosen = logits.gather(1, torch.tensor(tokens)[:, None])[:, 0]
         assert float((logits.amax(-1) - chosen).max()) <= 2 * TOLERANCE[dtype] * float(logits.abs().max())
     graphs = getattr(loaded.runner, "graphs", None)
