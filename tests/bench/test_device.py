@@ -69,16 +69,17 @@ def test_weights_are_counted_by_their_shapes(tmp_path: Path, name: str, has_own_
     matrices = sum(one.numel() for one in model.parameters() if one.dim() > 1)
     assert has_own_embedding == (not model.config.tie_word_embeddings)
     expected = matrices - (embedding if has_own_embedding else 0)
-    found = device.weights_of(folder, device.TINY)
-    assert found.parameters == expected
-    assert found.read_bytes(4, is_widened=True) == 4 * expected, "float32, whatever the file holds"
+    parameters, file_bytes = device.weights_of(folder, device.TINY)
+    assert parameters == expected
+    assert file_bytes == 4 * expected
+    assert device.read_bytes(parameters, file_bytes, width=2, device="npu") == 2 * expected
 
 
 def test_weights_of_a_gguf_file_are_widened_by_devices_and_not_by_the_cpu(tmp_path: Path) -> None:
-    found = device.weights_of(tiny_gguf.write("llama", tmp_path, linear=Kind.Q4_1), device.TINY)
-    assert found.read_bytes(2, is_widened=True) == 2 * found.parameters
-    assert found.read_bytes(2, is_widened=False) == found.file_bytes < found.parameters
+    parameters, file_bytes = device.weights_of(tiny_gguf.write("llama", tmp_path, linear=Kind.Q4_1), device.TINY)
+    assert device.read_bytes(parameters, file_bytes, width=2, device="cuda") == 2 * parameters
+    assert device.read_bytes(parameters, file_bytes, width=2, device="cpu") == file_bytes < parameters
     model = AutoModelForCausalLM.from_pretrained(tmp_path / "source", dtype=torch.float32)
     tied = model.config.tie_word_embeddings
     matrices = sum(one.numel() for one in model.parameters() if one.dim() > 1)
-    assert found.parameters == matrices - (0 if tied else model.get_input_embeddings().weight.numel())
+    assert parameters == matrices - (0 if tied else model.get_input_embeddings().weight.numel())
