@@ -13,10 +13,8 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from mindserve_engine.native.device.base import Memory
 from mindserve_engine.native.device.cuda import CudaDevice
 from mindserve_engine.native.device.cuda_attention import FlashAttention
-from mindserve_engine.native.kv_memory import CacheRoom
 
 VERSION: Final = "2.8.3.post2"
 """Of flash-attn, from whose source these are."""
@@ -125,12 +123,16 @@ def _attend(
 class HostStep:
     """Implements ``CapturedStep``."""
 
-    def __init__(self, run: Callable[[], Tensor]) -> None:
+    def __init__(self, graphs: HostGraphs, run: Callable[[], Tensor]) -> None:
+        self._graphs = graphs
         self._run = run
         self.output = run()
 
     def replay(self, kv_lengths: list[int]) -> None:
         self.output.copy_(self._run())
+
+    def release(self) -> None:
+        self._graphs.num_captured -= 1
 
 
 class HostGraphs:
@@ -139,12 +141,31 @@ class HostGraphs:
     def __init__(self) -> None:
         self.num_captured = 0
 
-    def host_buffer(self, num_words: int) -> Tensor:
-        return torch.empty(num_words, dtype=torch.int64)
+    def new_pool(self) -> None:
+        """All memory is the host's."""
 
     def capture(self, run: Callable[[], Tensor]) -> HostStep:
         self.num_captured += 1
-        return HostStep(run)
+        return HostStep(self, run)
+
+
+class HostFigures:
+    """What ``torch.cuda`` tells of a card that nobody uses. Operators of the CPU return when they are done."""
+
+    def synchronize(self, device: torch.device) -> None: ...
+
+    def empty_cache(self) -> None: ...
+
+    def mem_get_info(self, device: torch.device) -> tuple[int, int]:
+        return _FREE, _FREE
+
+    def memory_reserved(self, device: torch.device) -> int:
+        return 0
+
+    def memory_stats(self, device: torch.device) -> dict[str, int]:
+        return {"allocated_bytes.all.peak": 0}
+
+    def reset_peak_memory_stats(self, device: torch.device) -> None: ...
 
 
 class HostCuda(CudaDevice):
@@ -155,14 +176,4 @@ class HostCuda(CudaDevice):
         flash = None if package is None else FlashAttention(package, dtypes=ALL_DTYPES)
         self.host_graphs = HostGraphs()
         graphs = self.host_graphs if has_graphs else None
-        super().__init__(torch.device("cpu"), block_size=block_size, flash=flash, graphs=graphs)
-
-    def memory(self) -> Memory:
-        return Memory(free=_FREE, total=_FREE)
-
-    def cache_room(self, widest_step: Callable[[], int]) -> CacheRoom:
-        widest_step()
-        return CacheRoom(_FREE, share=1.0, is_shared=False)
-
-    def synchronize(self) -> None:
-        """Its operators return when they are done."""
+        super().__init__(torch.device("cpu"), block_size=block_size, flash=flash, graphs=graphs, figures=HostFigures())

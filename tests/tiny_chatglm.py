@@ -71,6 +71,7 @@ TOKENIZER_CONFIG: Final = {
 VARIANTS: Final[dict[str, dict[str, Any]]] = {
     "chatglm3": {},
     "chatglm3-32k": {"rope_ratio": 50, "seq_length": 4096},
+    "chatglm2-32k": {"rope_ratio": 50, "seq_length": 4096, "_name_or_path": "THUDM/chatglm2-6b-32k"},
     "one group, wide heads": {"kv_channels": 24, "multi_query_group_num": 1},
     "no bias": {"add_qkv_bias": False},
     "tied": {"tie_word_embeddings": True},
@@ -211,8 +212,10 @@ class Reference:
     def _turned(self, x: Tensor) -> Tensor:
         """Neighbours in the first half of each head are one complex number, turned by its position."""
         half = x.shape[-1] // 2
-        base = 10000.0 * self.config.get("rope_ratio", 1)
-        angles = torch.arange(len(x))[:, None] * base ** (-torch.arange(0, half, 2) / half)
+        ratio = self.config.get("rope_ratio", 1)
+        is_second = "chatglm2" in self.config.get("_name_or_path", "")
+        base, step = (10000.0, 1 / ratio) if is_second else (10000.0 * ratio, 1.0)
+        angles = step * torch.arange(len(x))[:, None] * base ** (-torch.arange(0, half, 2) / half)
         pairs = torch.view_as_complex(x[..., :half].unflatten(-1, (-1, 2)).contiguous())
         turned = torch.view_as_real(pairs * torch.polar(torch.ones_like(angles), angles)[:, None]).flatten(-2)
         return torch.cat([turned, x[..., half:]], dim=-1)

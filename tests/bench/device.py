@@ -15,6 +15,7 @@ import argparse
 import importlib.metadata
 import json
 import logging
+import math
 import platform
 import sys
 import tempfile
@@ -26,11 +27,13 @@ from pathlib import Path
 from typing import Any, Final
 
 import torch
+from gguf import GGUFReader
 from safetensors.torch import save_file
 from torch import Tensor
 
 from mindserve_engine.interface import EngineError
 from mindserve_engine.native.batch import StepBatch
+from mindserve_engine.native.device.npu import cann_version
 from mindserve_engine.native.device.registry import create_device
 from mindserve_engine.native.runner import LoadedModel, load_runner
 from mindserve_engine.native.trial import trial_batch
@@ -41,6 +44,8 @@ TOLERANCE: Final = {"float32": 1e-3, "float16": 0.02, "bfloat16": 0.06}
 PROMPTS: Final = (3, 130, 300, 64)
 """Tokens of the sequences that are compared."""
 NUM_DECODED: Final = 24
+EMBEDDINGS: Final = ("embed_tokens", "word_embeddings", "token_embd", "wte", "embed_in")
+HEADS: Final = ("lm_head", "output_layer", "output", "embed_out")
 CONTEXT: Final = 512
 """Tokens that each sequence has when decode is measured."""
 
@@ -58,8 +63,7 @@ class Size:
     matrix: int = 4096
     """Rows and columns of the products that give the peak."""
     copied_mb: int = 1024
-    seconds: float = 4.0
-    """For each figure."""
+    seconds: float = 4.0  # for each figure
 
     @property
     def num_parameters(self) -> int:
@@ -288,12 +292,10 @@ def describe(device: str, loaded: LoadedModel) -> dict[str, str]:
         except importlib.metadata.PackageNotFoundError:
             continue
     if device == "cuda":
-        facts["GPU"] = torch.cuda.get_device_name()
-        facts["CUDA"] = str(torch.version.cuda)
+        facts |= {"GPU": torch.cuda.get_device_name(), "CUDA": str(torch.version.cuda)}
     elif device == "npu":
         npu: Any = vars(torch)["npu"]
-        facts["NPU"] = npu.get_device_name()
-        facts["CANN"] = str(sys.modules["torch_npu"].npu.utils.get_cann_version("CANN"))
+        facts |= {"NPU": npu.get_device_name(), "CANN": cann_version(npu)}
     else:
         facts["threads"] = str(torch.get_num_threads())
     runner: Any = loaded.runner
@@ -305,10 +307,7 @@ def describe(device: str, loaded: LoadedModel) -> dict[str, str]:
 def report(facts: dict[str, str], right: list[Comparison], peak: Peak, title: str, speeds: list[Speed]) -> str:
     lines = ["# Device report", "", *(f"- {name}: {value}" for name, value in facts.items())]
     lines += ["", "## Against float32 on the CPU", ""]
-    lines += [
-        "| model | type | largest difference | allowed | greedy tokens equal | wrong | |",
-        "|---|---|---|---|---|---|---|",
-    ]
+    lines += ["| model | type | largest difference | allowed | greedy tokens equal | wrong | |", "|---" * 7 + "|"]
     for one in right:
         verdict = "right" if one.is_right else "**WRONG**"
         lines.append(
@@ -325,13 +324,34 @@ def report(facts: dict[str, str], right: list[Comparison], peak: Peak, title: st
     return "\n".join(lines) + "\n"
 
 
-def weights_of(model: Path | None, size: Size, width: int) -> tuple[int, int]:
-    """Bytes that a step reads of a model's weights, and parameters of its matrices; ``None``: the random one's."""
+def weights_of(model: Path | None, size: Size) -> tuple[int, int]:
+    """Parameters of the matrices that each token passes (a head's embedding of its own is only looked up), and their
+    bytes in the file; from the shapes of tensors. ``None``: the random model's."""
     if model is None:
-        return size.num_parameters * width, size.num_parameters
-    files = [model] if model.is_file() else list(model.glob("*.safetensors"))
-    num_bytes = sum(file.stat().st_size for file in files)
-    return num_bytes, num_bytes // 2  # of the usual 16 bits
+        return size.num_parameters, 2 * size.num_parameters
+    tensors = list(_tensors(model))
+    ends = [name.removesuffix(".weight").rpartition(".")[2] for name, _, _ in tensors]
+    looked_up = EMBEDDINGS if any(end in HEADS for end in ends) else ()
+    passed = [one for one, end in zip(tensors, ends, strict=True) if len(one[1]) > 1 and end not in looked_up]
+    return sum(math.prod(shape) for _, shape, _ in passed), sum(num_bytes for _, _, num_bytes in passed)
+
+
+def _tensors(model: Path) -> Iterator[tuple[str, list[int], int]]:
+    if model.is_file():
+        yield from ((one.name, [*map(int, one.shape)], int(one.n_bytes)) for one in GGUFReader(model).tensors)
+        return
+    index = model / "model.safetensors.index.json"
+    for file in set(json.loads(index.read_text())["weight_map"].values()) if index.is_file() else ["model.safetensors"]:
+        with (model / file).open("rb") as opened:
+            header: dict[str, Any] = json.loads(opened.read(int.from_bytes(opened.read(8), "little")))
+        header.pop("__metadata__", None)
+        for name, entry in header.items():
+            yield name, entry["shape"], entry["data_offsets"][1] - entry["data_offsets"][0]
+
+
+def read_bytes(parameters: int, file_bytes: int, *, width: int, device: str) -> int:
+    """By a step in ``width`` bytes: devices widen weights; the CPU may keep them as narrow as the file has them."""
+    return parameters * width if device != "cpu" else min(parameters * width, file_bytes)
 
 
 def run(device: str, dtype: str, model: Path | None, size: Size, *, num_decoded: int = NUM_DECODED) -> tuple[str, bool]:
@@ -350,7 +370,8 @@ def run(device: str, dtype: str, model: Path | None, size: Size, *, num_decoded:
         own: Any = create_device(EngineOptions(model_path=path, device=device))
         peak = measure_peak(own.torch_device, getattr(torch, dtype), size, own.synchronize)  # while there is room
         loaded = load(path, device, dtype, **limits)
-        num_bytes, parameters = weights_of(model, size, getattr(torch, dtype).itemsize)
+        parameters, file_bytes = weights_of(model, size)
+        num_bytes = read_bytes(parameters, file_bytes, width=getattr(torch, dtype).itemsize, device=device)
         speeds = list(measure_speed(loaded, size, num_bytes, parameters, peak))
         title = f"{model.name if model else 'random Llama'}, {parameters / 1e6:,.0f}M parameters, {dtype}"
         return report(describe(device, loaded), right, peak, title, speeds), all(one.is_right for one in right)

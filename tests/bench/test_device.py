@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from gguf import GGMLQuantizationType as Kind
 from torch import Tensor
+from transformers import AutoModelForCausalLM
 
 from mindserve_engine.native import runner
 from mindserve_engine.native.device import registry
+from tests import tiny_gguf, tiny_models
 from tests.bench import device
 from tests.cuda_host import FlashPackage, HostCuda
 
@@ -54,3 +58,28 @@ def test_what_cannot_be_used_is_one_line(capsys: pytest.CaptureFixture[str], mon
     monkeypatch.setattr(torch.version, "cuda", None)
     assert device.main(["--device", "cuda", "--tiny"]) == 2
     assert "a build without CUDA" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("name", "has_own_embedding"), [("llama", False), ("mistral-window", True)])
+def test_weights_are_counted_by_their_shapes(tmp_path: Path, name: str, has_own_embedding: bool) -> None:
+    """An embedding beside a head is looked up, not multiplied by; of a tied one it is the head that counts."""
+    folder = tiny_models.build(name, tmp_path / "model")
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    embedding = model.get_input_embeddings().weight.numel()
+    matrices = sum(one.numel() for one in model.parameters() if one.dim() > 1)
+    assert has_own_embedding == (not model.config.tie_word_embeddings)
+    expected = matrices - (embedding if has_own_embedding else 0)
+    parameters, file_bytes = device.weights_of(folder, device.TINY)
+    assert parameters == expected
+    assert file_bytes == 4 * expected
+    assert device.read_bytes(parameters, file_bytes, width=2, device="npu") == 2 * expected
+
+
+def test_weights_of_a_gguf_file_are_widened_by_devices_and_not_by_the_cpu(tmp_path: Path) -> None:
+    parameters, file_bytes = device.weights_of(tiny_gguf.write("llama", tmp_path, linear=Kind.Q4_1), device.TINY)
+    assert device.read_bytes(parameters, file_bytes, width=2, device="cuda") == 2 * parameters
+    assert device.read_bytes(parameters, file_bytes, width=2, device="cpu") == file_bytes < parameters
+    model = AutoModelForCausalLM.from_pretrained(tmp_path / "source", dtype=torch.float32)
+    tied = model.config.tie_word_embeddings
+    matrices = sum(one.numel() for one in model.parameters() if one.dim() > 1)
+    assert parameters == matrices - (0 if tied else model.get_input_embeddings().weight.numel())

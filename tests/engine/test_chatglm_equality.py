@@ -53,12 +53,32 @@ def test_without_a_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert_continues(generate(ours, prompts, NUM_TOKENS), expected_of(reference, prompts))
 
 
-def test_far_positions_of_the_32k_variant(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["chatglm2-32k", "chatglm3-32k"])
+def test_far_positions_of_the_32k_variants(tmp_path: Path, name: str) -> None:
     """Positions beyond a thousand: a rotary base that is wrong by a little shows here."""
-    ours, reference = both(tmp_path, **tiny_chatglm.VARIANTS["chatglm3-32k"])
+    ours, reference = both(tmp_path, **tiny_chatglm.VARIANTS[name])
     assert ours.info.max_context == 4096
     [prompt] = random_prompts((1500,), vocab_size=VOCAB_SIZE, seed=6)
     assert_continues(generate(ours, [prompt], 4), [reference.greedy(prompt, 4)])
+
+
+@pytest.mark.parametrize(
+    ("line", "name"),
+    [
+        ("seq_idx = torch.arange(seq_len, dtype=dtype) / self.rope_ratio", "chatglm2-32k"),
+        ("base = base * self.rope_ratio", "chatglm3-32k"),
+    ],
+)
+def test_the_code_of_the_folder_tells_what_the_ratio_means(tmp_path: Path, line: str, name: str) -> None:
+    """It is read, not run, and its word counts more than the name."""
+    other = {"chatglm2-32k": "THUDM/chatglm3-6b-32k", "chatglm3-32k": "THUDM/chatglm2-6b-32k"}[name]
+    config = {**tiny_chatglm.VARIANTS[name], "_name_or_path": other}
+    folder = tiny_chatglm.build(tmp_path / "model", **config)
+    (folder / "modeling_chatglm.py").write_text(f"raise SystemExit\n{line}\n")
+    reference = Reference(folder)
+    reference.config = {**tiny_chatglm.CONFIG, **tiny_chatglm.VARIANTS[name]}
+    prompts = random_prompts((300,), vocab_size=VOCAB_SIZE, seed=8)
+    assert_continues(generate(load(folder, block_size=16), prompts, 4), [reference.greedy(p, 4) for p in prompts])
 
 
 def test_end_of_turn_tokens(tmp_path: Path) -> None:

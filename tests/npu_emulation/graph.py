@@ -59,6 +59,12 @@ class NPUGraph:
         self.can_update = False
         self.graph_dispatch_mode = _Dispatching()
 
+    def reset(self) -> None:
+        """Gives back the resources of streams."""
+        if self.records:
+            NPUGraph.num_captured -= 1
+        self.records.clear()
+
     def note(self, func: Any, args: Any, kwargs: dict[str, Any], out: Any) -> None:
         self.records.append(_Record(func, args, kwargs, out))
 

@@ -11,6 +11,7 @@ KERNELS: Final = frozenset(
     (
         "_log_softmax",
         "add",
+        "addcmul",
         "addmm",
         "arange",
         "argmax",

@@ -34,6 +34,7 @@ class NpuModule(types.ModuleType):
     NPUGraph = graph.NPUGraph
     graph = graph.graph
     name = "Ascend910B3"
+    utils = types.SimpleNamespace(get_cann_version=lambda module: f"of {module} 9.9")
     num_devices = 1
 
     def is_available(self) -> bool:
@@ -54,22 +55,22 @@ class NpuModule(types.ModuleType):
     def set_device(self, device: int) -> None:
         assert 0 <= device < self.num_devices
 
-    def synchronize(self) -> None:
+    def synchronize(self, device: Any = None) -> None:
         EMULATOR.wait("synchronize")
 
     def empty_cache(self) -> None:
         """Nothing is kept."""
 
-    def mem_get_info(self) -> tuple[int, int]:
+    def mem_get_info(self, device: Any = None) -> tuple[int, int]:
         return EMULATOR.memory.free, EMULATOR.memory.total
 
-    def memory_reserved(self) -> int:
+    def memory_reserved(self, device: Any = None) -> int:
         return EMULATOR.memory.allocated
 
-    def memory_stats(self) -> dict[str, int]:
+    def memory_stats(self, device: Any = None) -> dict[str, int]:
         return {"allocated_bytes.all.peak": EMULATOR.memory.peak}
 
-    def reset_peak_memory_stats(self) -> None:
+    def reset_peak_memory_stats(self, device: Any = None) -> None:
         EMULATOR.memory.peak = EMULATOR.memory.allocated
 
     def get_device_name(self) -> str:

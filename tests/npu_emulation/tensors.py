@@ -161,7 +161,8 @@ class Emulator:
                 self.wait("copy to the host")
         elif func is aten.copy_.default:
             to_host = not isinstance(args[0], NpuTensor)
-            self._copy(args[1], to_host=to_host, from_host=bool(on_host))
+            is_waited_for = not (kwargs.get("non_blocking") or args[2:3] == (True,))
+            self._copy(args[1], to_host=to_host, from_host=bool(on_host), is_waited_for=is_waited_for)
         elif func in (aten.index.Tensor, aten.index_put_.default, aten.index_put.default):
             self._index(func, args[1])
         elif func in WAITING:
@@ -179,13 +180,15 @@ class Emulator:
         _refuse_float64(func, pytree.tree_leaves(result))
         return _wrapped(result, on_npu)
 
-    def _copy(self, source: Tensor, *, to_host: bool, from_host: bool) -> None:
+    def _copy(self, source: Tensor, *, to_host: bool, from_host: bool, is_waited_for: bool) -> None:
         if to_host:
             self.wait("copy to the host")
         elif from_host:
             if self.log is not None:
                 raise CaptureError("a copy from the host while a graph is captured")
             self.uploads.append(tuple(source.shape))
+            if is_waited_for:
+                self.waits.append("a copy from the host that is not non_blocking")
 
     def _index(self, func: Any, indices: Iterable[Tensor | None]) -> None:
         for index in indices:

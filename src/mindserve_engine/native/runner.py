@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 import torch
 from torch import Tensor
 
 from mindserve_engine.native.batch import Runner, Sampled, StepBatch
+from mindserve_engine.native.cache_trial import CacheTrial, create_caches, token_bytes
 from mindserve_engine.native.device.base import Device, DeviceBatch, LayerCache
 from mindserve_engine.native.device.graphs import DecodeGraphs, batch_sizes, num_scratch_blocks
 from mindserve_engine.native.device.registry import create_device
@@ -19,7 +21,7 @@ from mindserve_engine.native.models.base import Model
 from mindserve_engine.native.models.facts import ModelFacts, read_facts
 from mindserve_engine.native.models.load import load_model
 from mindserve_engine.native.sampling.sampler import Sampler
-from mindserve_engine.native.trial import num_blocks_of, trial_batch
+from mindserve_engine.native.trial import check_batches, trial_batch, written_blocks
 from mindserve_engine.options import EngineOptions
 from mindserve_engine.types import Capability, EngineInfo
 
@@ -29,8 +31,6 @@ Progress = Callable[[str, float], None]
 _WEIGHTS_SHARE: Final = 0.9
 """Of the progress bar; reading the config comes before, the cache and the warm-up after."""
 _WARM_UP_TOKENS: Final = 32
-_CHECKED_LENGTHS: Final = range(3, 11)
-"""Tokens of the sequences by which graphs are checked: all differ, so that one kept of another step shows."""
 _DEFAULT_CONTEXT: Final = 4096
 """For models that know no limit of their own."""
 
@@ -61,10 +61,11 @@ class NativeRunner:
         self.block_size = device.block_size
         self.encoder: Encoder | None = model.encoder
         self.graphs: DecodeGraphs | None = None
+        self.dtype = model.dtype
         self._model = model
         self._device = device
         self._caches = caches
-        self._sampler = Sampler(device.sum_dtype)
+        self._sampler = Sampler(device.sum_dtype, device.host_buffer)
 
     def run(self, batch: StepBatch) -> list[Sampled]:
         with torch.inference_mode():
@@ -88,8 +89,7 @@ class NativeRunner:
 
     def copy_blocks(self, pairs: list[tuple[int, int]]) -> None:
         with torch.inference_mode():
-            for cache in self._caches:
-                self._device.copy_blocks(cache, pairs)
+            self._device.copy_blocks(self._caches, pairs)
 
     def forget(self, sequence_id: int) -> None:
         self._sampler.forget(sequence_id)
@@ -114,44 +114,38 @@ def _load(facts: ModelFacts, device: Device, options: EngineOptions, progress: P
     with torch.inference_mode():
         model = load_model(facts, options, device, max_positions=max_positions, progress=loaded)
     max_batch_size = min(options.max_batch_size, options.max_step_tokens)
-    graphed = 0 if device.graphs is None or not options.graphs else max_batch_size
+    is_graphed = device.graphs is not None and options.graphs and model.has_fixed_steps
+    graphed = max_batch_size if is_graphed else 0
     num_scratch = num_scratch_blocks(graphed, device.block_size)
-    room = _cache_room(facts, model, device, options, max_positions, num_scratch)
+    room = _cache_room(facts, model, device, options, max_positions, graphed)
     budget = size_kv_cache(
-        options, room, token_bytes=_token_bytes(model), model_limit=max_positions, block_size=device.block_size
+        options, room, token_bytes=token_bytes(model), model_limit=max_positions, block_size=device.block_size
     )
-    caches = _create_caches(model, device, budget.num_blocks + num_scratch)
+    caches = create_caches(model, device, budget.num_blocks + num_scratch)
     runner = NativeRunner(model, device, caches, num_blocks=budget.num_blocks)
     progress("warming up", _WEIGHTS_SHARE)
     _warm_up(runner, budget.max_context, facts.config.vocab_size)
-    if device.graphs is not None and graphed:
-        _capture(runner, device, budget, graphed, facts.config.vocab_size)
+    if graphed:
+        _capture(runner, device, budget, options, graphed, facts.config.vocab_size)
     progress("ready", 1.0)
     return LoadedModel(runner=runner, info=_describe(facts, model, device, budget, options))
 
 
-def _token_bytes(model: Model) -> int:
-    return sum(shape.token_bytes(model.cache_dtype) for shape in model.cache_shapes)
-
-
 def _cache_room(
-    facts: ModelFacts, model: Model, device: Device, options: EngineOptions, max_positions: int, num_scratch: int
+    facts: ModelFacts, model: Model, device: Device, options: EngineOptions, max_positions: int, graphed: int
 ) -> CacheRoom:
     """What the device has for the blocks of requests."""
-    block_bytes = _token_bytes(model) * device.block_size
-
-    def widest_step() -> int:
-        num_sequences = min(options.max_batch_size, options.max_step_tokens)
-        length = min(max_positions, options.max_step_tokens // num_sequences)
-        lengths = [length] * num_sequences
-        num_blocks = num_blocks_of(lengths, device.block_size)
-        runner = NativeRunner(model, device, _create_caches(model, device, num_blocks), num_blocks=num_blocks)
-        runner.run(trial_batch(lengths, block_size=device.block_size, vocab_size=facts.config.vocab_size))
-        return num_blocks * block_bytes
-
-    room = device.cache_room(widest_step)
-    taken = _media_bytes(facts, model, options) + num_scratch * block_bytes
-    return replace(room, free_bytes=max(0, room.free_bytes - taken))
+    trial = CacheTrial(
+        model,
+        device,
+        options,
+        lambda caches, num_blocks: NativeRunner(model, device, caches, num_blocks=num_blocks),
+        max_positions=max_positions,
+        vocab_size=facts.config.vocab_size,
+        num_graphed=graphed,
+    )
+    room = device.cache_room(trial.widest_steps, trial.captured)
+    return replace(room, free_bytes=max(0, room.free_bytes - _media_bytes(facts, model, options)))
 
 
 def _media_bytes(facts: ModelFacts, model: Model, options: EngineOptions) -> int:
@@ -163,22 +157,9 @@ def _media_bytes(facts: ModelFacts, model: Model, options: EngineOptions) -> int
     return model.encoder.peak_bytes(num_patches) + options.media_cache_mb * 2**20
 
 
-def _create_caches(model: Model, device: Device, num_blocks: int) -> list[LayerCache]:
-    caches: list[LayerCache] = []
-    with torch.inference_mode():
-        for shape in model.cache_shapes:
-            caches += device.kv_cache(
-                num_layers=1,
-                num_blocks=num_blocks,
-                block_size=device.block_size,
-                kv_heads=shape.kv_heads,
-                head_dim=shape.head_dim,
-                dtype=model.cache_dtype,
-            )
-    return caches
-
-
-def _capture(runner: NativeRunner, device: Device, budget: KvBudget, largest: int, vocab_size: int) -> None:
+def _capture(
+    runner: NativeRunner, device: Device, budget: KvBudget, options: EngineOptions, largest: int, vocab_size: int
+) -> None:
     """Graphs for decode batches up to ``largest``, checked against the same work run operator by operator.
 
     Raises ``EngineError`` when they are wrong."""
@@ -187,11 +168,14 @@ def _capture(runner: NativeRunner, device: Device, budget: KvBudget, largest: in
     graphs = DecodeGraphs(
         device, device.graphs, runner.forward, table_width=table_width, scratch_block=budget.num_blocks
     )
-    lengths = [min(length, budget.max_context) for length in _CHECKED_LENGTHS][: budget.num_blocks]
-    shape = {"block_size": device.block_size, "vocab_size": vocab_size}
+    shape = {"num_blocks": budget.num_blocks, "block_size": device.block_size, "vocab_size": vocab_size}
+    num_tokens = min(device.block_size, options.max_step_tokens, budget.max_context)
     with torch.inference_mode():
         graphs.capture(batch_sizes(largest))
-        graphs.check(trial_batch(lengths, **shape), trial_batch(lengths, **shape, num_new=1))
+        for batch in written_blocks(num_tokens=num_tokens, **shape):
+            runner.forward(device.upload(batch))
+        for batch in check_batches(max_context=budget.max_context, **shape):
+            graphs.check(batch, runner.dtype)
     runner.graphs = graphs
 
 
@@ -218,8 +202,8 @@ def _describe(facts: ModelFacts, model: Model, device: Device, budget: KvBudget,
 
 def _warm_up(runner: NativeRunner, max_context: int, vocab_size: int) -> None:
     """Run the kernels of every batch size class once, so that the first request does not pay for their set-up."""
-    shape = {"block_size": runner.block_size, "vocab_size": vocab_size}
+    prompts = partial(trial_batch, block_size=runner.block_size, vocab_size=vocab_size)
     length = min(_WARM_UP_TOKENS, max_context - 1, runner.num_blocks * runner.block_size - 1)
-    runner.run(trial_batch([max(1, length)], **shape))
+    runner.run(prompts([max(1, length)]))
     for num_sequences in (1, 8, 32):
-        runner.run(trial_batch([1] * min(num_sequences, runner.num_blocks), **shape))
+        runner.run(prompts([1] * min(num_sequences, runner.num_blocks)))

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +17,9 @@ from mindserve_engine.interface import EngineError
 from mindserve_engine.native.batch import StepBatch
 from mindserve_engine.native.device import npu
 from mindserve_engine.native.device.base import AttentionShape, AttentionSpec
+from mindserve_engine.native.device.graphs import DecodeGraphs
 from mindserve_engine.native.device.npu import NpuDevice
+from mindserve_engine.native.device.npu_attention import NpuAttention
 from mindserve_engine.native.device.registry import create_device
 from mindserve_engine.native.runner import NativeRunner
 from mindserve_engine.options import EngineOptions
@@ -83,7 +88,7 @@ def check_a_fraction_is_a_fraction(monkeypatch: pytest.MonkeyPatch, text: str) -
 )
 def check_shapes_are_refused_by_name(device: NpuDevice, shape: AttentionShape, says: str) -> None:
     with pytest.raises(EngineError, match=says):
-        device.self_test(shape, torch.bfloat16)
+        device.self_test(shape, torch.bfloat16, AttentionSpec(scale=1.0))
 
 
 def check_models_it_cannot_run_are_refused_when_they_are_loaded(tmp_path: Path) -> None:
@@ -134,18 +139,65 @@ def check_memory_is_a_difference(device: NpuDevice, emulator: Emulator) -> None:
         emulator.memory.others += outside  # such as the workspaces of operators
         return 3 * 2**20
 
-    room = device.cache_room(widest_step)
+    @contextmanager
+    def captured() -> Iterator[None]:
+        graphs = torch.empty(2 * 2**20, dtype=torch.uint8, device="npu")
+        yield
+        assert graphs.numel()
+
+    room = device.cache_room(widest_step, captured)
     held = emulator.memory.allocated + 7 * 2**20
-    allowed = min(int(emulator.memory.total * 0.8), device._free_at_start)
+    allowed = min(int(emulator.memory.total * 0.8), device._memory.free_at_start)
     assert (room.share, room.is_shared) == (1.0, False)
-    assert room.free_bytes == pytest.approx(allowed - (held - 3 * 2**20) - outside, abs=2**16)
+    assert room.free_bytes == pytest.approx(allowed - (held - 3 * 2**20) - 2 * 2**20 - outside, abs=2**16)
     assert kept.numel()
 
 
 def check_a_crowded_card_gives_less(emulator: Emulator) -> None:
     emulator.memory.others = emulator.memory.total // 2
     device = create_device(EngineOptions(model_path=Path(), device="npu"))
-    assert device.cache_room(lambda: 0).free_bytes < emulator.memory.total // 2
+    assert device.cache_room(lambda: 0, nullcontext).free_bytes < emulator.memory.total // 2
+
+
+def check_a_step_that_does_not_fit_is_told(device: NpuDevice) -> None:
+    def widest_step() -> int:
+        raise torch.OutOfMemoryError("NPU out of memory. Tried to allocate 3 GiB")
+
+    with pytest.raises(EngineError, match="maxPrefillTokens: beside the weights there is no memory"):
+        device.cache_room(widest_step, nullcontext)
+
+
+def check_the_longest_chunk_and_all_graphs_are_tried_out(
+    tmp_path: Path, emulator: Emulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before the cache is sized; and what was captured for that is given back."""
+    calls: list[tuple[list[int], list[int]]] = []
+    captured: list[int] = []
+    attend, room = NpuAttention.attend, NpuDevice.cache_room
+
+    def attending(self: NpuAttention, query: Any, cache: Any, plan: Any, spec: Any) -> Any:
+        calls.append((plan.host_query_ends, plan.host_kv_lengths))
+        return attend(self, query, cache, plan, spec)
+
+    def sizing(self: NpuDevice, widest_steps: Any, graphs: Any) -> Any:
+        calls.clear()
+        found = room(self, widest_steps, graphs)
+        captured.append(NPUGraph.num_captured)
+        return found
+
+    monkeypatch.setattr(NpuAttention, "attend", attending)
+    monkeypatch.setattr(NpuDevice, "cache_room", sizing)
+    path = tiny_models.build("llama", tmp_path / "m", **SIZES)
+    settings = {"max_batch_size": 3, "max_step_tokens": 300, "max_context": 500}
+    loaded = load(path, device="npu", dtype="bfloat16", **settings)
+    assert ([100, 200, 300], [100] * 3) in calls
+    assert ([300], [500]) in calls, "the last chunk of the longest prompt"
+    assert ([1, 2, 3], [500] * 3) in calls
+    assert ([1, 2, 3], [512] * 3) in calls, "captured at the longest length"
+    assert captured == [0]
+    assert isinstance(loaded.runner, NativeRunner)
+    assert loaded.runner.graphs is not None
+    assert NPUGraph.num_captured == len(loaded.runner.graphs.sizes) == 3
 
 
 def check_a_capture_that_fails_at_its_end_is_left(tmp_path: Path) -> None:
@@ -184,6 +236,48 @@ def check_wrong_replays_are_found_before_serving(tmp_path: Path, monkeypatch: py
     path = tiny_models.build("llama", tmp_path / "m", **SIZES)
     with pytest.raises(EngineError, match="npuGraph: a replayed decode step"):
         load(path, device="npu", dtype="bfloat16")
+
+
+def check_replays_that_end_at_a_block_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lengths within a block are right: only longer sequences show it."""
+    update = NPUGraph.update
+
+    def updating(self: NPUGraph, cpu_update_input: list[dict[str, list[int]]]) -> None:
+        [given] = cpu_update_input
+        update(self, [{name: [min(length, 128) for length in lengths] for name, lengths in given.items()}])
+
+    monkeypatch.setattr(NPUGraph, "update", updating)
+    path = tiny_models.build("llama", tmp_path / "m", **SIZES)
+    with pytest.raises(EngineError, match="npuGraph: a replayed decode step"):
+        load(path, device="npu", dtype="bfloat16")
+
+
+def check_replays_over_other_blocks_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the first column of the block table arrives."""
+    fill = DecodeGraphs._fill
+
+    def filling(self: Any, packing: Any, buffer: Any, batch: StepBatch) -> None:
+        tables = [blocks[:1] * len(blocks) for blocks in batch.block_tables]
+        fill(self, packing, buffer, replace(batch, block_tables=tables))
+
+    monkeypatch.setattr(DecodeGraphs, "_fill", filling)
+    path = tiny_models.build("llama", tmp_path / "m", **SIZES)
+    with pytest.raises(EngineError, match="npuGraph: a replayed decode step"):
+        load(path, device="npu", dtype="bfloat16")
+
+
+def check_versions_are_logged(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    with caplog.at_level("INFO"):
+        create_device(EngineOptions(model_path=Path(), device="npu"))
+    assert "torch_npu 2.13.0+emulated, CANN of CANN 9.9" in caplog.text
+
+    def failing(module: str) -> str:
+        raise RuntimeError("no version file")
+
+    monkeypatch.setattr(MODULE.utils, "get_cann_version", failing)
+    with caplog.at_level("INFO"):
+        create_device(EngineOptions(model_path=Path(), device="npu"))
+    assert "CANN unknown (RuntimeError: no version file)" in caplog.text
 
 
 def check_a_replay_nobody_waited_for_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from gguf import GGMLQuantizationType as Kind
 
 from mindserve_engine.native.runner import LoadedModel, NativeRunner
 from mindserve_engine.types import SamplingParams
-from tests import tiny_adapters, tiny_models
-from tests.engine.drive import Driver, load, random_prompts, small_pool
+from tests import tiny_adapters, tiny_gguf, tiny_models
+from tests.engine.drive import Driver, generate, load, random_prompts, small_pool
 from tests.npu_emulation.kernels import KERNELS
 from tests.npu_emulation.tensors import Emulator
 
@@ -184,6 +185,43 @@ def check_one_copy_each_way(pair: Any, emulator: Emulator, graphs: bool) -> None
         driver.step()
         assert len(emulator.waits) == 1, emulator.waits
         assert len(emulator.uploads) == 1, emulator.uploads
+
+
+def check_sampled_steps_do_not_wait_for_what_they_upload(pair: Any, emulator: Emulator) -> None:
+    """Each kind of setting brings its numbers in one copy; the host waits once, for the results."""
+    _, on_npu = pair("qwen3")
+    for name, params in SAMPLED.items():
+        driver = Driver(on_npu, **SETTINGS)
+        for number, prompt in enumerate(random_prompts([20, 30, 40], vocab_size=tiny_models.VOCAB_SIZE)):
+            sampling = SamplingParams(**{"temperature": 1.0, "seed": number, **params})
+            driver.add(str(number), prompt, 8, sampling)
+        driver.step()
+        for _ in range(5):
+            emulator.waits.clear()
+            emulator.uploads.clear()
+            driver.step()
+            assert len(emulator.waits) == 1, (name, emulator.waits)
+            assert len(emulator.uploads) == (3 if name in ("penalties", "bias") else 2), (name, emulator.uploads)
+
+
+def check_copies_of_blocks_do_not_wait(pair: Any, emulator: Emulator) -> None:
+    _, on_npu = pair("qwen3")
+    emulator.waits.clear()
+    emulator.uploads.clear()
+    on_npu.runner.copy_blocks([(0, 1), (2, 3)])
+    assert emulator.waits == []
+    assert len(emulator.uploads) == 1, "for all layers"
+
+
+@pytest.mark.parametrize("embedding", [Kind.Q8_0, Kind.Q4_1, Kind.F16])
+def check_a_gguf_file(tmp_path: Path, embedding: Kind) -> None:
+    """Its rows of embeddings stay as they are in the file; matrices are widened."""
+    path = tiny_gguf.write("qwen3", tmp_path, embedding=embedding, head_dim=128)
+    prompts = random_prompts([3, 140], vocab_size=tiny_models.VOCAB_SIZE)
+    on_cpu = generate(load(path, **SETTINGS), prompts, 8)
+    assert generate(load(path, device="npu", **SETTINGS), prompts, 8) == on_cpu
+    in_four_bits = load(path, device="npu", **{**SETTINGS, "dtype": "int4"})
+    assert all(len(tokens) == 8 for tokens in generate(in_four_bits, prompts, 8))
 
 
 def check_the_device_has_all_kernels(pair: Any, emulator: Emulator) -> None:

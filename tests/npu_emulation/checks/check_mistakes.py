@@ -11,7 +11,7 @@ import torch
 
 from mindserve_engine.interface import EngineError
 from mindserve_engine.native.device import npu_attention
-from mindserve_engine.native.device.base import AttentionShape
+from mindserve_engine.native.device.base import AttentionShape, AttentionSpec
 from mindserve_engine.native.device.npu import NpuDevice
 from tests.npu_emulation.graph import NPUGraph, graph
 from tests.npu_emulation.plugin import MODULE
@@ -19,6 +19,7 @@ from tests.npu_emulation.tensors import CaptureError, Emulator, NpuError
 
 HALF: Final = torch.bfloat16
 SHAPE: Final = AttentionShape(heads=4, kv_heads=2, head_dim=64)
+SPEC: Final = AttentionSpec(scale=0.125)
 
 
 @pytest.fixture
@@ -210,6 +211,23 @@ def _cumulative(lengths: list[int]) -> list[int]:
     return [sum(lengths[: number + 1]) for number in range(len(lengths))]
 
 
+def _third_for_second(table: torch.Tensor) -> torch.Tensor:
+    columns = [0, 2, *range(2, table.shape[1])] if table.shape[1] > 2 else range(table.shape[1])
+    return torch.stack([table[:, column] for column in columns], dim=1)
+
+
+def _short_decode(package: Any) -> Callable[..., Any]:
+    """Only where each sequence has one new token."""
+
+    def call(query: Any, *tensors: Any, **settings: Any) -> Any:
+        lengths = settings["actual_seq_lengths_kv"]
+        if len(query) == len(lengths):
+            settings["actual_seq_lengths_kv"] = [min(length, 256) for length in lengths]
+        return package.npu_fused_infer_attention_score(query, *tensors, **settings)
+
+    return call
+
+
 def _keeps_inputs(package: Any) -> Callable[..., Any]:
     def call(query: Any, key: Any, *others: Any) -> Any:
         package.npu_apply_rotary_pos_emb(query, key, *others)
@@ -236,6 +254,15 @@ MUTATIONS: Final[dict[str, Callable[[Any], dict[str, Callable[..., Any]]]]] = {
     "block tables of others": lambda p: {
         "npu_fused_infer_attention_score": _attention(p, block_table=lambda table: table.flip(0))
     },
+    "the first block read for all": lambda p: {
+        "npu_fused_infer_attention_score": _attention(
+            p, block_table=lambda table: table[:, :1].repeat(1, len(table[0]))
+        )
+    },
+    "the third block read for the second": lambda p: {
+        "npu_fused_infer_attention_score": _attention(p, block_table=_third_for_second)
+    },
+    "no more than two blocks read by decode": lambda p: {"npu_fused_infer_attention_score": _short_decode(p)},
     "up before gate": lambda p: {"npu_swiglu": lambda x: p.npu_swiglu(torch.cat(x.chunk(2, -1)[::-1], -1))},
     "the outputs of add_rms_norm swapped": lambda p: {
         "npu_add_rms_norm": lambda *given: tuple(reversed(p.npu_add_rms_norm(*given)))
@@ -252,13 +279,13 @@ MUTATIONS: Final[dict[str, Callable[[Any], dict[str, Callable[..., Any]]]]] = {
 def check_the_self_test_finds_it(package: Any, name: str) -> None:
     device = NpuDevice(wrapped(package, **MUTATIONS[name](package)), MODULE, 0)
     with pytest.raises(EngineError, match="self-test"):
-        device.self_test(SHAPE, HALF)
+        device.self_test(SHAPE, HALF, SPEC)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("shape", [SHAPE, AttentionShape(8, 1, 128), AttentionShape(2, 2, 192)], ids=str)
 def check_the_self_test_passes(package: Any, shape: AttentionShape, dtype: torch.dtype) -> None:
-    NpuDevice(package, MODULE, 0).self_test(shape, dtype)
+    NpuDevice(package, MODULE, 0).self_test(shape, dtype, AttentionSpec(scale=shape.head_dim**-0.5))
 
 
 def check_the_mask_is_the_documented_one(package: Any) -> None:

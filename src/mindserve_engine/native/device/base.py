@@ -115,12 +115,15 @@ class CapturedStep(Protocol):
     def replay(self, kv_lengths: list[int]) -> None:
         """Run it with what its inputs hold now and these lengths. Nothing that was replayed before may still run."""
 
+    def release(self) -> None:
+        """Give back what the device keeps for it: it is not replayed any more."""
+
 
 class GraphBackend(Protocol):
     """How one kind of device captures work."""
 
-    def host_buffer(self, num_words: int) -> Tensor:
-        """[n] int64 on the host (``paged_batch.HostBuffer``)."""
+    def new_pool(self) -> None:
+        """What is captured from now on shares memory of its own: only one captured step runs at a time."""
 
     def capture(self, run: Callable[[], Tensor]) -> CapturedStep:
         """Capture the work of ``run``, which has been run before at the same sizes. Raises ``RuntimeError`` when the
@@ -142,15 +145,18 @@ class Device(Protocol):
     def loading(self) -> AbstractContextManager[None]:
         """Around all work on the device before it is ready to serve."""
 
-    def self_test(self, shape: AttentionShape, dtype: torch.dtype) -> None:
-        """Before the weights are loaded: raise ``EngineError`` when the device cannot compute such a model, or computes
-        it wrongly."""
+    def self_test(self, shape: AttentionShape, dtype: torch.dtype, spec: AttentionSpec) -> None:
+        """Before anything is served: raise ``EngineError`` when the device cannot compute layers of a model that attend
+        like this, or computes them wrongly."""
 
     def memory(self) -> Memory: ...
 
-    def cache_room(self, widest_step: Callable[[], int]) -> CacheRoom:
-        """Memory that the cache may have, when the model is loaded. ``widest_step`` runs a step of the most tokens over
-        a cache of its own and returns that cache's bytes, which are free again."""
+    def cache_room(
+        self, widest_steps: Callable[[], int], captured: Callable[[], AbstractContextManager[None]]
+    ) -> CacheRoom:
+        """Memory that the cache may have, when the model is loaded. ``widest_steps`` runs the steps that take most over
+        a cache of its own and returns that cache's bytes, which are free again; while ``captured()`` is entered, all
+        decode steps are there that will be captured. Raises ``EngineError`` when there is not enough for them."""
 
     def synchronize(self) -> None:
         """Return when all work is done that the device was given."""
@@ -161,6 +167,10 @@ class Device(Protocol):
 
     def upload(self, batch: StepBatch) -> DeviceBatch:
         """In one copy to the device."""
+
+    def host_buffer(self, num_words: int) -> Tensor:
+        """So many int64 on the host, [n], in memory that the device can copy from while the host goes on. It is not
+        given out again before copies from it are done."""
 
     def compute_dtype(self, held: torch.dtype, *, quantised: bool) -> torch.dtype:
         """Of the activations of a model whose weights are ``held`` in that type, or are ``quantised`` but for a few:
@@ -179,10 +189,10 @@ class Device(Protocol):
         """``residual + x``, normed; and the sum itself."""
 
     def rotary_factors(self, cos: Tensor, sin: Tensor) -> Any:
-        """Once per step: [T, D] cosines and sines in the form ``rotary`` wants."""
+        """Once per step: [T, D] cosines and sines in the form ``rotate`` wants."""
 
-    def rotary(self, x: Tensor, factors: Any) -> Tensor:
-        """[T, heads, D] rotated by halves (NeoX order)."""
+    def rotate(self, query_key: Tensor, heads: int, factors: Any) -> tuple[Tensor, Tensor]:
+        """[T, H + KV, D] rotated by halves (NeoX order) -> queries [T, H, D] and keys [T, KV, D]."""
 
     def swiglu(self, gate_up: Tensor) -> Tensor:
         """[T, 2 F] -> [T, F]: silu of the first half times the second."""
@@ -190,8 +200,9 @@ class Device(Protocol):
     def write_kv(self, key: Tensor, value: Tensor, cache: LayerCache, batch: DeviceBatch) -> None:
         """[T, KV, D] each into the slots of the batch, in the cache's own type."""
 
-    def copy_blocks(self, cache: LayerCache, pairs: list[tuple[int, int]]) -> None:
-        """Copy whole blocks, (from, to) each: all are read before any is written. Destinations are unique."""
+    def copy_blocks(self, caches: list[LayerCache], pairs: list[tuple[int, int]]) -> None:
+        """Copy whole blocks of all layers, (from, to) each: all are read before any is written. Destinations are
+        unique."""
 
     def attention(
         self, query: Tensor, key: Tensor, value: Tensor, cache: LayerCache, batch: DeviceBatch, spec: AttentionSpec

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Final
 
 import numpy as np
@@ -80,11 +80,13 @@ class CpuDevice(TorchOperators):
         machine = psutil.virtual_memory()
         return Memory(free=machine.available, total=machine.total)
 
-    def cache_room(self, widest_step: Callable[[], int]) -> CacheRoom:
+    def cache_room(
+        self, widest_steps: Callable[[], int], captured: Callable[[], AbstractContextManager[None]]
+    ) -> CacheRoom:
         """The rest is for activations, other programs, and the file cache."""
         return CacheRoom(self.memory().free, share=_CACHE_SHARE, is_shared=True)
 
-    def self_test(self, shape: AttentionShape, dtype: torch.dtype) -> None:
+    def self_test(self, shape: AttentionShape, dtype: torch.dtype, spec: AttentionSpec) -> None:
         """There is nothing that it could not compute."""
 
     def synchronize(self) -> None:
@@ -113,6 +115,9 @@ class CpuDevice(TorchOperators):
 
     def _plan(self, batch: StepBatch) -> Any:
         return plan_step(batch, self.block_size)
+
+    def host_buffer(self, num_words: int) -> Tensor:
+        return torch.empty(num_words, dtype=torch.int64)
 
     def compute_dtype(self, held: torch.dtype, *, quantised: bool) -> torch.dtype:
         return held if has_arithmetic(held) else torch.float32
@@ -155,9 +160,10 @@ class CpuDevice(TorchOperators):
         both = torch.cat([key, value]).view(-1, head_dim).to(cache.dtype)
         cache.view(-1, head_dim).index_copy_(0, rows, both)
 
-    def copy_blocks(self, cache: Tensor, pairs: list[tuple[int, int]]) -> None:
+    def copy_blocks(self, caches: list[Tensor], pairs: list[tuple[int, int]]) -> None:
         sources, destinations = torch.tensor(pairs, dtype=torch.int64).unbind(1)
-        cache.index_copy_(1, destinations, cache.index_select(1, sources))
+        for cache in caches:
+            cache.index_copy_(1, destinations, cache.index_select(1, sources))
 
     def attention(
         self, query: Tensor, key: Tensor, value: Tensor, cache: Tensor, batch: DeviceBatch, spec: AttentionSpec

@@ -25,10 +25,12 @@ from mindserve_engine.native.device.base import (
     Linear,
     Memory,
 )
+from mindserve_engine.native.device.card_memory import CardMemory, MemoryFigures
 from mindserve_engine.native.device.cuda_attention import (
     FLASH_BLOCK_SIZE,
     FlashAttention,
     GatheredAttention,
+    try_out,
 )
 from mindserve_engine.native.device.cuda_graph import CudaGraphs
 from mindserve_engine.native.device.layer import OperatorLayer
@@ -57,48 +59,46 @@ class CudaDevice(TorchOperators):
     sum_dtype = torch.float64
 
     def __init__(
-        self, torch_device: torch.device, *, block_size: int, flash: FlashAttention | None, graphs: GraphBackend | None
+        self,
+        torch_device: torch.device,
+        *,
+        block_size: int,
+        flash: FlashAttention | None,
+        graphs: GraphBackend | None,
+        figures: MemoryFigures,
     ) -> None:
+        """``figures``: the module torch.cuda. ``graphs``: where flash-attn computes a model's heads."""
         self.torch_device = torch_device
         self.block_size = block_size
         self.graphs: GraphBackend | None = None
         self._capturing = graphs
         self._flash = flash
         self._gathered = GatheredAttention()
-        self._free_at_start = self.memory().free
-        self._torch_at_start = torch.cuda.memory_reserved(torch_device) if torch_device.type == "cuda" else 0
+        self._is_slowness_told = False
+        self._figures = figures
+        self._memory = CardMemory(figures, torch_device)
 
     def loading(self) -> AbstractContextManager[None]:
         return nullcontext()
 
-    def self_test(self, shape: AttentionShape, dtype: torch.dtype) -> None:
-        if self._flash is not None and self._flash.fits(shape.head_dim, dtype):
+    def self_test(self, shape: AttentionShape, dtype: torch.dtype, spec: AttentionSpec) -> None:
+        if self._flash is not None and self._flash.fits(shape.head_dim, dtype) and spec.sinks is None:
             self.graphs = self._capturing
-        else:
+        elif not self._is_slowness_told:
+            self._is_slowness_told = True
             log.warning("attention by torch's own operators over gathered blocks: decode steps are not captured")
-        check_operators(self, shape, dtype)
+        check_operators(self, shape, dtype, spec)
 
     def memory(self) -> Memory:
-        free, total = torch.cuda.mem_get_info(self.torch_device)
-        return Memory(free=free, total=total)
+        return self._memory.now()
 
-    def cache_room(self, widest_step: Callable[[], int]) -> CacheRoom:
-        """The GPU's figures are those of all its users: what this process takes beside torch is a difference."""
-        device = self.torch_device
-        torch.cuda.empty_cache()
-        torch.cuda.reset_peak_memory_stats(device)
-        cache_bytes = widest_step()
-        self.synchronize()
-        peak = torch.cuda.max_memory_allocated(device) - cache_bytes
-        torch.cuda.empty_cache()
-        memory = self.memory()
-        by_torch = torch.cuda.memory_reserved(device) - self._torch_at_start
-        outside_torch = max(0, self._free_at_start - memory.free - by_torch)
-        allowed = min(int(memory.total * _MEMORY_FRACTION), self._free_at_start)
-        return CacheRoom(max(0, allowed - peak - outside_torch), share=1.0, is_shared=False)
+    def cache_room(
+        self, widest_steps: Callable[[], int], captured: Callable[[], AbstractContextManager[None]]
+    ) -> CacheRoom:
+        return self._memory.cache_room(_MEMORY_FRACTION, widest_steps, captured)
 
     def synchronize(self) -> None:
-        torch.cuda.synchronize(self.torch_device)
+        self._figures.synchronize(self.torch_device)
 
     def kv_cache(
         self, *, num_layers: int, num_blocks: int, block_size: int, kv_heads: int, head_dim: int, dtype: torch.dtype
@@ -122,17 +122,13 @@ class CudaDevice(TorchOperators):
     def layer(self, parts: LayerParts) -> Layer:
         return OperatorLayer(self, parts)
 
-    def rotate_both(self, query: Tensor, key: Tensor, factors: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-        """Implements ``self_test.TestedDevice``."""
-        return self.rotary(query, factors), self.rotary(key, factors)
-
     def write_kv(self, key: Tensor, value: Tensor, cache: LayerPair, batch: DeviceBatch) -> None:
         slots = batch.plan.slots.long()
         for half, written in zip(cache, (key, value), strict=True):
             half.flatten(0, 1).index_copy_(0, slots, written.to(half.dtype))
 
-    def copy_blocks(self, cache: LayerPair, pairs: list[tuple[int, int]]) -> None:
-        copy_pair_blocks(cache, pairs, self.torch_device)
+    def copy_blocks(self, caches: list[LayerPair], pairs: list[tuple[int, int]]) -> None:
+        copy_pair_blocks(caches, pairs, self.torch_device, self.host_buffer)
 
     def attention(
         self, query: Tensor, key: Tensor, value: Tensor, cache: LayerPair, batch: DeviceBatch, spec: AttentionSpec
@@ -155,13 +151,17 @@ def create(options: EngineOptions) -> CudaDevice:
     # float32 means float32: products in TF32 keep ten bits
     torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cudnn.allow_tf32 = False
-    flash = _flash_attention() if options.dtype != "float32" and capability >= _FLASH_CAPABILITY else None
+    figures: MemoryFigures = torch.cuda
+    dtype = torch.float16 if options.dtype == "float16" else torch.bfloat16
+    is_asked = options.dtype != "float32" and capability >= _FLASH_CAPABILITY
+    flash = _flash_attention(device, dtype) if is_asked else None
     log.info("cuda %d: %s, torch %s", device.index, torch.cuda.get_device_name(device), torch.__version__)
     return CudaDevice(
         device,
         block_size=block_size_of(options.block_size, has_flash=flash is not None),
         flash=flash,
         graphs=CudaGraphs(),
+        figures=figures,
     )
 
 
@@ -193,13 +193,22 @@ def block_size_of(asked: int, *, has_flash: bool) -> int:
     return FLASH_BLOCK_SIZE
 
 
-def _flash_attention() -> FlashAttention | None:
-    """flash-attn, if it is there and can be loaded: it is built for one version of torch and CUDA."""
+def _flash_attention(device: torch.device, dtype: torch.dtype) -> FlashAttention | None:
+    """flash-attn, if it is there, can be loaded and runs: it is built for one version of torch and CUDA, and for some
+    GPUs."""
     if find_spec("flash_attn") is None:
         log.warning("flash-attn is not installed: attention runs by torch's own operators, which is slower")
         return None
     try:
-        return FlashAttention(import_module("flash_attn"))
+        flash = FlashAttention(import_module("flash_attn"))
     except (ImportError, OSError) as error:
         log.warning("flash-attn cannot be loaded (%s): attention runs by torch's own operators", first_line(error))
         return None
+    try:
+        try_out(flash, device, dtype)
+    except (RuntimeError, TypeError, AttributeError, NotImplementedError) as error:
+        log.warning(
+            "flash-attn does not run on this GPU (%s): attention runs by torch's own operators", first_line(error)
+        )
+        return None
+    return flash

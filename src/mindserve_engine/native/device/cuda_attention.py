@@ -15,14 +15,15 @@ from torch.nn import functional
 
 from mindserve_engine.native.device.base import AttentionSpec
 from mindserve_engine.native.device.paged_batch import PagedPlan
-from mindserve_engine.native.device.paged_tensors import LayerPair
+from mindserve_engine.native.device.paged_tensors import LayerPair, zero_pairs
 
 FLASH_BLOCK_SIZE: Final = 256
 """flash-attn reads pages of a multiple of it."""
 _FLASH_DTYPES: Final = frozenset({torch.bfloat16, torch.float16})
 _FLASH_MAX_HEAD_DIM: Final = 256
+_TRIED_HEAD_DIM: Final = 64
 _GATHERED_ELEMENTS: Final = 1 << 27
-"""Of keys that are copied out of their blocks at a time."""
+"""Of keys that are copied out of their blocks at a time, and of scores."""
 
 
 class FlashAttn(Protocol):
@@ -78,6 +79,22 @@ class FlashAttention:
         )
 
 
+def try_out(flash: FlashAttention, device: torch.device, dtype: torch.dtype) -> None:
+    """Run a prompt of two tokens and a decode row. Raises whatever the package raises where it has no kernels."""
+    [cache] = zero_pairs((1, FLASH_BLOCK_SIZE, 1, _TRIED_HEAD_DIM), 1, dtype, device)
+    for num_new in (2, 1):
+        plan = PagedPlan(
+            slots=torch.zeros(num_new, dtype=torch.int32, device=device),
+            block_table=torch.zeros(1, 1, dtype=torch.int32, device=device),
+            query_starts=torch.tensor([0, num_new], dtype=torch.int32, device=device),
+            kv_lengths=torch.tensor([2], dtype=torch.int32, device=device),
+            host_query_ends=[num_new],
+            host_kv_lengths=[2],
+        )
+        query = torch.zeros(num_new, 1, _TRIED_HEAD_DIM, dtype=dtype, device=device)
+        flash.attend(query, cache, plan, AttentionSpec(scale=1.0)).cpu()  # what fails on the device fails here
+
+
 class GatheredAttention:
     """For any type, head and block: keys and values are copied out of their blocks."""
 
@@ -109,9 +126,12 @@ def _sequences(query: Tensor, cache: LayerPair, plan: PagedPlan, spec: Attention
         table = plan.block_table[number, : -(-length // block_size)]
         key, value = (half[table].flatten(0, 1)[:length].transpose(0, 1)[None] for half in cache)
         positions = torch.arange(length, device=key.device)
-        own = torch.arange(length - (end - start), length, device=key.device)[:, None]
-        mixed = _attend(query[start:end].transpose(0, 1)[None], key, value, _seen(positions, own, spec), spec)
-        yield mixed[0].transpose(0, 1)
+        size = max(1, _GATHERED_ELEMENTS // (length * query.shape[1]))
+        for first in range(start, end, size):
+            rows = query[first : min(first + size, end)]
+            own = torch.arange(length - (end - first), length - (end - first) + len(rows), device=key.device)[:, None]
+            mixed = _attend(rows.transpose(0, 1)[None], key, value, _seen(positions, own, spec), spec)
+            yield mixed[0].transpose(0, 1)
         start = end
 
 

@@ -19,15 +19,18 @@ class CudaStep:
         """The lengths are read from the device, where they have been uploaded."""
         self._graph.replay()
 
+    def release(self) -> None:
+        self._graph.reset()
+
 
 class CudaGraphs:
-    """Implements ``GraphBackend``. All graphs share one pool of memory: only one runs at a time."""
+    """Implements ``GraphBackend``."""
 
     def __init__(self) -> None:
         self._pool = torch.cuda.graph_pool_handle()
 
-    def host_buffer(self, num_words: int) -> Tensor:
-        return torch.empty(num_words, dtype=torch.int64, pin_memory=True)
+    def new_pool(self) -> None:
+        self._pool = torch.cuda.graph_pool_handle()
 
     def capture(self, run: Callable[[], Tensor]) -> CudaStep:
         graph = torch.cuda.CUDAGraph()

@@ -23,8 +23,9 @@ from mindserve_engine.native.device.paged_batch import Packing
 Forward = Callable[[DeviceBatch], Tensor]
 """The model's logits [S, vocabulary] of a batch."""
 
-_NUM_COMPARED: Final = 8
-"""Sequences of the check; more would make no other paths."""
+_TOLERANCE: Final = {torch.bfloat16: 0.02, torch.float16: 0.005, torch.float32: 1e-4}
+"""Of a row's largest difference between a replay and the same operators, relative to its largest logit: both should be
+equal, but may split their sums otherwise."""
 
 log = logging.getLogger(__name__)
 
@@ -62,6 +63,7 @@ class DecodeGraphs:
         self._forward = forward
         self._table_width = table_width
         self._scratch_block = scratch_block
+        backend.new_pool()
         self._graphs: dict[int, _Graph] = {}
         self._is_settled = True
 
@@ -73,7 +75,7 @@ class DecodeGraphs:
     def capture(self, sizes: Sequence[int]) -> None:
         """Ascending ``sizes``. Those that the device has no room for are run operator by operator; the log tells."""
         for size in sizes:
-            batch = self._padded(StepBatch(), size)
+            batch = self._longest(size)
             try:
                 self._graphs[size] = self._capture(batch, size)
             except RuntimeError as error:
@@ -108,33 +110,40 @@ class DecodeGraphs:
         """What the last replay gave has come to the host."""
         self._is_settled = True
 
-    def check(self, history: StepBatch, decode: StepBatch) -> None:
-        """Raise ``EngineError`` when a replay gives other tokens than the same step run operator by operator, rows of
-        padding included: sums of products may be rounded otherwise at another number of rows.
-
-        ``history`` is run first; ``decode`` adds a token to each of its sequences."""
-        self._forward(self._device.upload(history))
+    def check(self, batch: StepBatch, dtype: torch.dtype) -> None:
+        """Raise ``EngineError`` when replays of a decode step give other logits than the same step run operator by
+        operator, rows of padding included: sums of products may be rounded otherwise at another number of rows."""
         for size in self.sizes:
-            batch = _first(decode, min(_NUM_COMPARED, max(1, size - 1)))  # with a row of padding where there is room
-            eager = self._eager(batch, size).argmax(dim=-1).tolist()
-            replayed = self.logits(batch)
-            if replayed is None or replayed.argmax(dim=-1).tolist() != eager:
+            part = _first(batch, max(1, size - 1))  # with a row of padding where there is room
+            padded = self._padded(part, size)
+            padded.samples = part.samples
+            eager = self._forward(self._device.upload(padded)).float().cpu()
+            replayed = self.logits(part)
+            if replayed is None or not _difference(replayed.float().cpu(), eager) < _TOLERANCE[dtype]:
                 raise EngineError(
-                    f"npuGraph: a replayed decode step of {size} rows gives other tokens than the same step run "
-                    "operator by operator; set npuGraph to off"
+                    f"npuGraph: a replayed decode step of {size} rows with contexts of {part.kv_lengths} tokens gives "
+                    "other logits than the same step run operator by operator; set npuGraph to off"
                 )
             self.settle()
 
-    def _eager(self, batch: StepBatch, size: int) -> Tensor:
-        """[S, vocabulary] of the graph's own inputs, operator by operator."""
-        graph, padded = self._graphs[size], self._padded(batch, size)
-        self._fill(graph.packing, graph.buffer, padded)
-        return self._forward(graph.packing.view(graph.buffer, padded))[: len(batch.query_ends)]
+    def release(self) -> None:
+        """Give back what the device keeps for them."""
+        for graph in self._graphs.values():
+            graph.step.release()
+        self._graphs.clear()
 
     def _fill(self, packing: Packing, buffer: Tensor, batch: StepBatch) -> None:
-        host = self._backend.host_buffer(packing.num_words)
+        host = self._device.host_buffer(packing.num_words)
         packing.fill(host.numpy(), batch, list(range(len(batch.query_ends))))
         buffer.copy_(host, non_blocking=True)
+
+    def _longest(self, size: int) -> StepBatch:
+        """Padding alone, but of contexts as long as there can be: what is set aside for a captured step may depend on
+        them."""
+        batch, num_tokens = self._padded(StepBatch(), size), self._table_width * self._device.block_size
+        batch.kv_lengths = [num_tokens] * size
+        batch.block_tables = [blocks * self._table_width for blocks in batch.block_tables]
+        return batch
 
     def _padded(self, batch: StepBatch, size: int) -> StepBatch:
         """With rows that decode token 0 at position 0 into slots of their own in the scratch blocks."""
@@ -159,6 +168,11 @@ def _is_decode(batch: StepBatch) -> bool:
         and not (batch.overlays or batch.adapters)
         and [sample.row for sample in batch.samples] == list(range(num_sequences))
     )
+
+
+def _difference(actual: Tensor, expected: Tensor) -> float:
+    """Of the row that is furthest off."""
+    return float(((actual - expected).abs().amax(dim=-1) / expected.abs().amax(dim=-1)).max())
 
 
 def _first(batch: StepBatch, num_sequences: int) -> StepBatch:

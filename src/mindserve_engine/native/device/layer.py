@@ -35,7 +35,6 @@ class OperatorLayer:
         query_key, value = projected[:, :turned], projected[:, turned:]
         if parts.qk_norm is not None:
             query_key = device.norm(query_key, parts.qk_norm, parts.eps)
-        query_key = device.rotary(query_key, factors)
-        query, key = query_key[:, :heads], query_key[:, heads:]
+        query, key = device.rotate(query_key, heads, factors)
         device.write_kv(key, value, cache, batch)
         return parts.output(device.attention(query, key, value, cache, batch, parts.attention))

@@ -11,6 +11,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
+from mindserve_engine.first_line import first_line
 from mindserve_engine.interface import EngineError
 from mindserve_engine.native.batch import StepBatch
 from mindserve_engine.native.device.base import (
@@ -23,10 +24,11 @@ from mindserve_engine.native.device.base import (
     Linear,
     Memory,
 )
+from mindserve_engine.native.device.card_memory import CardMemory
+from mindserve_engine.native.device.layer import OperatorLayer
 from mindserve_engine.native.device.npu_attention import BLOCK_SIZE, MAX_SEQUENCES, NpuAttention, check_shape
 from mindserve_engine.native.device.npu_graph import NpuGraphs
 from mindserve_engine.native.device.npu_import import load_torch_npu
-from mindserve_engine.native.device.npu_layer import NpuLayer
 from mindserve_engine.native.device.npu_operators import NpuOperators, NpuRuntime
 from mindserve_engine.native.device.paged_batch import upload
 from mindserve_engine.native.device.paged_tensors import LayerPair, copy_pair_blocks, wide_linear, zero_pairs
@@ -64,44 +66,32 @@ class NpuDevice:
         self._operators = operators
         self._runtime = runtime
         runtime.set_device(device_id)
-        self._free_at_start, _ = runtime.mem_get_info()
-        self._torch_at_start = runtime.memory_reserved()
+        self._memory = CardMemory(runtime, self.torch_device)
         self._attention = NpuAttention(operators, self.torch_device)
         self._ones: dict[tuple[int, torch.dtype], Tensor] = {}
         self.graphs: GraphBackend | None = None
         if os.environ.get(_BLOCKING_VARIABLE) == "1":
             log.warning("%s is 1: decode steps are not captured as graphs", _BLOCKING_VARIABLE)
         else:
-            self.graphs = NpuGraphs(runtime, host_buffer)
+            self.graphs = NpuGraphs(runtime)
 
     def loading(self) -> AbstractContextManager[None]:
         return nullcontext()
 
-    def self_test(self, shape: AttentionShape, dtype: torch.dtype) -> None:
+    def self_test(self, shape: AttentionShape, dtype: torch.dtype, spec: AttentionSpec) -> None:
         check_shape(shape)
-        check_operators(self, shape, dtype)
+        check_operators(self, shape, dtype, spec)
 
     def memory(self) -> Memory:
-        free, total = self._runtime.mem_get_info()
-        return Memory(free=free, total=total)
+        return self._memory.now()
 
-    def cache_room(self, widest_step: Callable[[], int]) -> CacheRoom:
-        """The card's figures are those of all its users: what this process takes beside torch is a difference."""
-        runtime = self._runtime
-        runtime.empty_cache()
-        runtime.reset_peak_memory_stats()
-        cache_bytes = widest_step()
-        runtime.synchronize()
-        peak = runtime.memory_stats()["allocated_bytes.all.peak"] - cache_bytes
-        runtime.empty_cache()
-        free, total = runtime.mem_get_info()
-        by_torch = runtime.memory_reserved() - self._torch_at_start
-        outside_torch = max(0, self._free_at_start - free - by_torch)
-        allowed = min(int(total * memory_fraction()), self._free_at_start)
-        return CacheRoom(max(0, allowed - peak - outside_torch), share=1.0, is_shared=False)
+    def cache_room(
+        self, widest_steps: Callable[[], int], captured: Callable[[], AbstractContextManager[None]]
+    ) -> CacheRoom:
+        return self._memory.cache_room(memory_fraction(), widest_steps, captured)
 
     def synchronize(self) -> None:
-        self._runtime.synchronize()
+        self._runtime.synchronize(self.torch_device)
 
     def kv_cache(
         self, *, num_layers: int, num_blocks: int, block_size: int, kv_heads: int, head_dim: int, dtype: torch.dtype
@@ -113,7 +103,10 @@ class NpuDevice:
         return zero_pairs(shape, num_layers, dtype, self.torch_device)
 
     def upload(self, batch: StepBatch) -> DeviceBatch:
-        return upload(batch, self.torch_device, host_buffer)
+        return upload(batch, self.torch_device, self.host_buffer)
+
+    def host_buffer(self, num_words: int) -> Tensor:
+        return host_buffer(num_words)
 
     def compute_dtype(self, held: torch.dtype, *, quantised: bool) -> torch.dtype:
         if held not in DTYPES:
@@ -125,7 +118,7 @@ class NpuDevice:
         return wide_linear(weight, bias, dtype, self.torch_device)
 
     def layer(self, parts: LayerParts) -> Layer:
-        return NpuLayer(self, parts)
+        return OperatorLayer(self, parts)
 
     def norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
         if weight.dim() == 1:
@@ -145,15 +138,13 @@ class NpuDevice:
     def rotary_factors(self, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
         return cos[:, None].contiguous(), sin[:, None].contiguous()
 
-    def rotary(self, x: Tensor, factors: tuple[Tensor, Tensor]) -> Tensor:
+    def rotate(self, query_key: Tensor, heads: int, factors: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
         cos, sin = factors
-        return self._operators.npu_rotary_mul(x.contiguous()[None], cos[None], sin[None])[0]
-
-    def rotate_both(self, query: Tensor, key: Tensor, factors: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-        """Implements ``npu_layer.PairRotation``."""
-        if query.shape[-1] not in _PAIR_ROTATION_DIMS:
-            return self.rotary(query, factors), self.rotary(key, factors)
-        return self._operators.npu_apply_rotary_pos_emb(query.contiguous(), key.contiguous(), *factors, "TND", "half")
+        if query_key.shape[-1] not in _PAIR_ROTATION_DIMS:
+            rotated = self._operators.npu_rotary_mul(query_key.contiguous()[None], cos[None], sin[None])[0]
+            return rotated[:, :heads], rotated[:, heads:]
+        query, key = query_key[:, :heads].contiguous(), query_key[:, heads:].contiguous()
+        return self._operators.npu_apply_rotary_pos_emb(query, key, cos, sin, "TND", "half")
 
     def swiglu(self, gate_up: Tensor) -> Tensor:
         return self._operators.npu_swiglu(gate_up)
@@ -161,8 +152,8 @@ class NpuDevice:
     def write_kv(self, key: Tensor, value: Tensor, cache: LayerPair, batch: DeviceBatch) -> None:
         self._attention.write(key, value, cache, batch.plan)
 
-    def copy_blocks(self, cache: LayerPair, pairs: list[tuple[int, int]]) -> None:
-        copy_pair_blocks(cache, pairs, self.torch_device)
+    def copy_blocks(self, caches: list[LayerPair], pairs: list[tuple[int, int]]) -> None:
+        copy_pair_blocks(caches, pairs, self.torch_device, self.host_buffer)
 
     def attention(
         self, query: Tensor, key: Tensor, value: Tensor, cache: LayerPair, batch: DeviceBatch, spec: AttentionSpec
@@ -205,5 +196,14 @@ def create(options: EngineOptions) -> NpuDevice:
     model = runtime.get_device_name()
     if _OLD_NAME in model:
         raise EngineError(f"device: npu: {model} is not supported; the series A2 and A3 (910B, 910C) are")
-    log.info("npu %d: %s, torch_npu %s", device_id, model, package.__version__)
+    log.info("npu %d: %s, torch_npu %s, CANN %s", device_id, model, package.__version__, cann_version(runtime))
     return NpuDevice(package, runtime, device_id)
+
+
+def cann_version(runtime: NpuRuntime) -> str:
+    """As torch_npu finds it; for the log and for reports."""
+    try:
+        version: str = runtime.utils.get_cann_version("CANN")
+    except (AttributeError, RuntimeError, TypeError, OSError) as error:
+        return f"unknown ({first_line(error)})"
+    return version or "unknown"

@@ -9,7 +9,6 @@ from torch import Tensor
 from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from mindserve_engine.native.device.npu_operators import NpuRuntime
-from mindserve_engine.native.device.paged_batch import HostBuffer
 
 
 class NpuStep:
@@ -24,17 +23,19 @@ class NpuStep:
         self._graph.update(cpu_update_input=[{"actual_seq_lengths_kv": kv_lengths}])
         self._graph.replay()
 
+    def release(self) -> None:
+        self._graph.reset()
+
 
 class NpuGraphs:
-    """Implements ``GraphBackend``. All graphs share one pool of memory: only one runs at a time."""
+    """Implements ``GraphBackend``."""
 
-    def __init__(self, runtime: NpuRuntime, host_buffer: HostBuffer) -> None:
+    def __init__(self, runtime: NpuRuntime) -> None:
         self._runtime = runtime
-        self._host_buffer = host_buffer
         self._pool = runtime.graph_pool_handle()
 
-    def host_buffer(self, num_words: int) -> Tensor:
-        return self._host_buffer(num_words)
+    def new_pool(self) -> None:
+        self._pool = self._runtime.graph_pool_handle()
 
     def capture(self, run: Callable[[], Tensor]) -> NpuStep:
         graph = self._runtime.NPUGraph()

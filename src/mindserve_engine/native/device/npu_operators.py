@@ -9,6 +9,8 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
+from mindserve_engine.native.device.card_memory import MemoryFigures
+
 
 class NpuOperators(Protocol):
     """Of the module ``torch_npu``. Nothing here waits for the device."""
@@ -48,11 +50,12 @@ class NpuOperators(Protocol):
         graph is captured the result is a list instead of a tuple."""
 
 
-class NpuRuntime(Protocol):
+class NpuRuntime(MemoryFigures, Protocol):
     """Of the module ``torch.npu``."""
 
     NPUGraph: Any
     graph: Any
+    utils: Any
 
     def graph_pool_handle(self) -> Any: ...
 
@@ -61,18 +64,5 @@ class NpuRuntime(Protocol):
     def set_device(self, device: int) -> None: ...
 
     def device_count(self) -> int: ...
-
-    def synchronize(self) -> None: ...
-
-    def empty_cache(self) -> None: ...
-
-    def mem_get_info(self) -> tuple[int, int]:
-        """Free and total bytes of the whole card, whoever uses it."""
-
-    def memory_reserved(self) -> int: ...
-
-    def memory_stats(self) -> dict[str, int]: ...
-
-    def reset_peak_memory_stats(self) -> None: ...
 
     def get_device_name(self) -> str: ...

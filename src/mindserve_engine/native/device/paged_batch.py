@@ -6,7 +6,6 @@ filled again and again at the same shape stays at one address, as graphs need it
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,11 +15,8 @@ from torch import Tensor
 
 from mindserve_engine.native.batch import StepBatch
 from mindserve_engine.native.device.base import DeviceBatch
+from mindserve_engine.native.device.placing import HostBuffer
 from mindserve_engine.native.lora.rows import rows_by_adapter
-
-HostBuffer = Callable[[int], Tensor]
-"""So many int64 on the host, [n], in memory that the device can copy from while the host goes on. It must not be given
-out again before copies from it are done; torch's own allocator of pinned memory keeps to that."""
 
 
 @dataclass(slots=True)

@@ -7,6 +7,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from mindserve_engine.native.device.base import Linear
+from mindserve_engine.native.device.placing import HostBuffer, place
 from mindserve_engine.native.weights.quantised import LinearWeight, widen
 
 LayerPair = tuple[Tensor, Tensor]
@@ -22,11 +23,14 @@ def zero_pairs(shape: tuple[int, ...], num_layers: int, dtype: torch.dtype, devi
     return [(zeros(), zeros()) for _ in range(num_layers)]
 
 
-def copy_pair_blocks(cache: LayerPair, pairs: list[tuple[int, int]], device: torch.device) -> None:
-    """Whole blocks, (from, to) each: all are read before any is written."""
-    sources, destinations = torch.tensor(pairs, dtype=torch.int64).to(device).unbind(1)
-    for half in cache:
-        half.index_copy_(0, destinations, half.index_select(0, sources))
+def copy_pair_blocks(
+    caches: list[LayerPair], pairs: list[tuple[int, int]], device: torch.device, host_buffer: HostBuffer
+) -> None:
+    """Whole blocks of all layers, (from, to) each: all are read before any is written."""
+    sources, destinations = zip(*pairs, strict=True)
+    read, written = place(device, host_buffer, (sources, torch.int64), (destinations, torch.int64))
+    for half in (half for cache in caches for half in cache):
+        half.index_copy_(0, written, half.index_select(0, read))
 
 
 def wide_linear(weight: LinearWeight, bias: Tensor | None, dtype: torch.dtype, device: torch.device) -> Linear:

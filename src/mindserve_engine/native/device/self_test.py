@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
 
 import torch
 from torch import Tensor
@@ -20,26 +20,32 @@ from mindserve_engine.native.batch import StepBatch
 from mindserve_engine.native.device.base import AttentionShape, AttentionSpec, Device, DeviceBatch
 
 _TOLERANCE: Final = {torch.bfloat16: 0.03, torch.float16: 0.005, torch.float32: 1e-4}
-"""Of the largest difference, relative to the largest number: what rounding explains."""
+"""Of a row's largest difference, relative to its largest number: what rounding explains."""
 _EPS: Final = 1e-6
 _WIDTH: Final = 256
-_STEPS: Final = ((130, 69), (5, 1))
-"""New tokens of each sequence: whole prompts over a block's border, then a chunk beside a decode row."""
 
 
-class TestedDevice(Device, Protocol):
-    """With the operator that ``NpuLayer`` uses."""
+def _steps(block_size: int) -> dict[str, tuple[int, ...]]:
+    """New tokens of each of three sequences: one over several blocks, one that stays in its first, one that comes to
+    its second by decoding."""
+    return {
+        "prefill": (2 * block_size + 5, 69 % block_size, block_size - 1),
+        "a chunk beside decode rows": (block_size + 3, 1, 1),
+        "decode": (1, 1, 1),
+        "a chunk within a block": (9, 1, 1),
+        "decode once more": (1, 1, 1),
+    }
 
-    def rotate_both(self, query: Tensor, key: Tensor, factors: Any) -> tuple[Tensor, Tensor]: ...
 
-
-def check_operators(device: TestedDevice, shape: AttentionShape, dtype: torch.dtype) -> None:
+def check_operators(device: Device, shape: AttentionShape, dtype: torch.dtype, spec: AttentionSpec) -> None:
     """Raise ``EngineError`` that names the operator which cannot be run or gives wrong numbers."""
     name = "its operators"
+    if spec.window is not None:  # at the test's few tokens too
+        spec = replace(spec, window=min(spec.window, device.block_size + 3))
     try:
         with torch.inference_mode():
-            for name, actual, expected in _results(device, shape, dtype):
-                error = float((actual.float().cpu() - expected).abs().max() / expected.abs().max())
+            for name, actual, expected in _results(device, shape, dtype, spec):
+                error = _difference(actual.float().cpu(), expected)
                 if not error < _TOLERANCE[dtype]:
                     raise EngineError(
                         f"device: {device.name}: self-test: {name} is off by {error:.1%} in {dtype} with heads of "
@@ -52,7 +58,15 @@ def check_operators(device: TestedDevice, shape: AttentionShape, dtype: torch.dt
         ) from error
 
 
-def _results(device: TestedDevice, shape: AttentionShape, dtype: torch.dtype) -> Iterator[tuple[str, Tensor, Tensor]]:
+def _difference(actual: Tensor, expected: Tensor) -> float:
+    """Of the row that is furthest off: what attends over many tokens is small beside what attends over few."""
+    rows = [(one - other).abs().amax() / other.abs().amax() for one, other in zip(actual, expected, strict=True)]
+    return float(torch.stack(rows).max())
+
+
+def _results(
+    device: Device, shape: AttentionShape, dtype: torch.dtype, spec: AttentionSpec
+) -> Iterator[tuple[str, Tensor, Tensor]]:
     """Name, what the device gives, and what is right."""
     random = torch.Generator().manual_seed(1)
 
@@ -67,7 +81,7 @@ def _results(device: TestedDevice, shape: AttentionShape, dtype: torch.dtype) ->
     yield "the sum", total, x_32 + residual_32
     gate, up = x_32.chunk(2, dim=-1)
     yield "swiglu", device.swiglu(x), functional.silu(gate) * up
-    yield from _attention_results(device, shape, numbers, dtype)
+    yield from _attention_results(device, shape, numbers, dtype, spec)
 
 
 def _norm(x: Tensor, weight: Tensor) -> Tensor:
@@ -83,10 +97,11 @@ class _History:
 
 
 def _attention_results(
-    device: TestedDevice, shape: AttentionShape, numbers: Any, dtype: torch.dtype
+    device: Device, shape: AttentionShape, numbers: Any, dtype: torch.dtype, spec: AttentionSpec
 ) -> Iterator[tuple[str, Tensor, Tensor]]:
     heads, kv_heads, head_dim = shape.heads, shape.kv_heads, shape.head_dim
-    tables = _block_tables(device.block_size)
+    steps = _steps(device.block_size)
+    tables = _block_tables(list(steps.values()), device.block_size)
     num_blocks = 1 + max(max(blocks) for blocks in tables)
     [cache] = device.kv_cache(
         num_layers=1,
@@ -96,27 +111,26 @@ def _attention_results(
         head_dim=head_dim,
         dtype=dtype,
     )
-    spec = AttentionSpec(scale=head_dim**-0.5)
     histories = [_History() for _ in tables]
     lengths = [0] * len(tables)
-    for news in _STEPS:
+    for name, news in steps.items():
         batch = _step(tables, lengths, news, device.block_size)
         uploaded = device.upload(batch)
         num_tokens = len(batch.token_ids)
-        (query, query_32), (key, key_32) = numbers(num_tokens, heads, head_dim), numbers(num_tokens, kv_heads, head_dim)
+        query_key, query_key_32 = numbers(num_tokens, heads + kv_heads, head_dim)
         value, value_32 = numbers(num_tokens, kv_heads, head_dim)
         cos, sin = _factors(batch.positions, head_dim, dtype)
         factors = device.rotary_factors(cos.to(device.torch_device), sin.to(device.torch_device))
-        query, key = device.rotate_both(query, key, factors)
-        query_32, key_32 = _rotate(query_32, cos, sin), _rotate(key_32, cos, sin)
+        query, key = device.rotate(query_key, heads, factors)
+        query_32, key_32 = _rotate(query_key_32, cos, sin).split_with_sizes([heads, kv_heads], dim=1)
         yield "the rotation of queries", query, query_32
         yield "the rotation of keys", key, key_32
         mixed = _write_and_attend(device, query, key, value, cache, uploaded, spec)
-        yield "attention", mixed, _attend(batch, histories, query_32, key_32, value_32)
+        yield f"attention ({name})", mixed, _attend(batch, histories, query_32, key_32, value_32, spec)
 
 
 def _write_and_attend(
-    device: TestedDevice,
+    device: Device,
     query: Tensor,
     key: Tensor,
     value: Tensor,
@@ -128,9 +142,9 @@ def _write_and_attend(
     return device.attention(query, key, value, cache, batch, spec)
 
 
-def _block_tables(block_size: int) -> list[list[int]]:
+def _block_tables(steps: list[tuple[int, ...]], block_size: int) -> list[list[int]]:
     """Of each sequence: neither in order nor side by side."""
-    sizes = [-(-sum(news) // block_size) for news in zip(*_STEPS, strict=True)]
+    sizes = [-(-sum(news) // block_size) for news in zip(*steps, strict=True)]
     blocks = iter(range(2 * sum(sizes), 0, -2))
     return [[next(blocks) for _ in range(size)] for size in sizes]
 
@@ -161,7 +175,9 @@ def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return x * cos.float()[:, None] + torch.cat([-second, first], dim=-1) * sin.float()[:, None]
 
 
-def _attend(batch: StepBatch, histories: list[_History], query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+def _attend(
+    batch: StepBatch, histories: list[_History], query: Tensor, key: Tensor, value: Tensor, spec: AttentionSpec
+) -> Tensor:
     """Each sequence by itself, over all its keys and values; [T, H * D]."""
     parts = []
     start = 0
@@ -169,16 +185,20 @@ def _attend(batch: StepBatch, histories: list[_History], query: Tensor, key: Ten
         history.keys.append(key[start:end])
         history.values.append(value[start:end])
         keys, values = torch.cat(history.keys), torch.cat(history.values)
-        parts.append(_causal(query[start:end], keys, values))
+        parts.append(_causal(query[start:end], keys, values, spec))
         start = end
     return torch.cat(parts)
 
 
-def _causal(query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-    num_new, heads, head_dim = query.shape
+def _causal(query: Tensor, keys: Tensor, values: Tensor, spec: AttentionSpec) -> Tensor:
+    num_new, heads, _ = query.shape
     group = heads // keys.shape[1]
     keys, values = keys.repeat_interleave(group, dim=1), values.repeat_interleave(group, dim=1)
-    scores = torch.einsum("qhd,khd->hqk", query, keys) / math.sqrt(head_dim)
-    hidden = torch.ones(num_new, len(keys), dtype=torch.bool).triu(len(keys) - num_new + 1)
-    weights = scores.masked_fill(hidden, -math.inf).softmax(dim=-1)
-    return torch.einsum("hqk,khd->qhd", weights, values).reshape(num_new, -1)
+    scores = torch.einsum("qhd,khd->hqk", query, keys) * spec.scale
+    if spec.softcap is not None:
+        scores = spec.softcap * (scores / spec.softcap).tanh()
+    back = torch.arange(len(keys) - num_new, len(keys))[:, None] - torch.arange(len(keys))
+    hidden = (back < 0) | (back >= (spec.window or len(keys)))
+    sinks = scores.new_full((heads, 1, 1), -math.inf) if spec.sinks is None else spec.sinks.float().cpu().view(-1, 1, 1)
+    scores = torch.cat([scores.masked_fill(hidden, -math.inf), sinks.expand(heads, num_new, 1)], dim=-1)
+    return torch.einsum("hqk,khd->qhd", scores.softmax(dim=-1)[..., :-1], values).reshape(num_new, -1)

@@ -26,8 +26,13 @@ class TorchOperators:
         return cos[:, None], signed[:, None]
 
     def rotary(self, x: Tensor, factors: tuple[Tensor, Tensor]) -> Tensor:
+        """[T, heads, D] rotated by halves."""
         cos, signed_sin = factors
         return torch.addcmul(x * cos, x.roll(x.shape[-1] // 2, dims=-1), signed_sin)
+
+    def rotate(self, query_key: Tensor, heads: int, factors: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        rotated = self.rotary(query_key, factors)
+        return rotated[:, :heads], rotated[:, heads:]
 
     def swiglu(self, gate_up: Tensor) -> Tensor:
         gate, up = gate_up.chunk(2, dim=-1)

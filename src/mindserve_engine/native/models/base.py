@@ -34,6 +34,8 @@ class Model(Protocol):
     """How the linear weights are held."""
     cache_shapes: tuple[CacheShape, ...]
     """One per layer."""
+    has_fixed_steps: bool
+    """All that changes between decode steps of one size is read from the device's memory: they can be captured."""
     encoder: TowerEncoder | None
     """Of media, where the model takes them."""
 

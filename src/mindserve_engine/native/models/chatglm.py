@@ -3,16 +3,22 @@ type that transformers knows: read here, nothing of it is run."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any, Final
 
 from sentencepiece import SentencePieceProcessor
 from transformers import PretrainedConfig
 
+from mindserve_engine.native.models.rope import INTERPOLATION
+
 MODEL_TYPE: Final = "chatglm"
 TURNED_SHARE: Final = 0.5
 """Of each head: the other half knows no positions."""
 _ROPE_THETA: Final = 10000.0
+_CODE: Final = "modeling_chatglm.py"
+_DIVISION: Final = re.compile(r"/\s*self\.rope_ratio\b")
+_DIVIDING_NAME: Final = "chatglm2"
 _SIZES: Final = {
     "num_layers": "num_hidden_layers",
     "hidden_size": "hidden_size",
@@ -42,8 +48,9 @@ system, user, assistant and observation."""
 _NUM_BEFORE_OBSERVATION: Final = 8
 
 
-def chatglm_config(written: dict[str, Any]) -> PretrainedConfig:
-    """The lean decoder's config of what stands in a config.json. Raises ``ValueError`` naming the key."""
+def chatglm_config(written: dict[str, Any], folder: Path) -> PretrainedConfig:
+    """The lean decoder's config of what stands in the config.json of ``folder``. Raises ``ValueError`` naming the
+    key."""
     sizes = {name: _size(written, key) for key, name in _SIZES.items()}
     for key, (absent, needed) in _ONLY.items():
         value = written.get(key, absent)
@@ -63,13 +70,26 @@ def chatglm_config(written: dict[str, Any]) -> PretrainedConfig:
         rms_norm_eps=_positive(written, "layernorm_epsilon"),
         rope_parameters={
             "rope_type": "default",
-            "rope_theta": _ROPE_THETA * _positive({"rope_ratio": 1.0, **written}, "rope_ratio"),
             "partial_rotary_factor": TURNED_SHARE,
+            **_rope(_positive({"rope_ratio": 1.0, **written}, "rope_ratio"), written, folder),
         },
         attention_bias=bool(written.get("add_qkv_bias", False)),
         tie_word_embeddings=bool(written.get("tie_word_embeddings", False)),
         **{key: written[key] for key in _KEPT if key in written},
     )
+
+
+def _rope(ratio: float, written: dict[str, Any], folder: Path) -> dict[str, float]:
+    """What ``rope_ratio`` means is in no config: ChatGLM2 divides positions by it, ChatGLM3 and GLM-4 multiply the base
+    of the frequencies. The code in the folder tells, which is read and not run; else the name that the config has."""
+    code = folder / _CODE
+    if code.is_file():
+        divides = _DIVISION.search(code.read_text(errors="replace")) is not None
+    else:
+        divides = _DIVIDING_NAME in str(written.get("_name_or_path", "")).lower()
+    if divides:
+        return {"rope_theta": _ROPE_THETA, INTERPOLATION: ratio}
+    return {"rope_theta": _ROPE_THETA * ratio}
 
 
 def ends_of_turn(folder: Path, config: PretrainedConfig) -> list[int]:

@@ -60,6 +60,11 @@ class DecoderShape:
             eps=config.rms_norm_eps,
         )
 
+    @property
+    def attention(self) -> AttentionSpec:
+        """Of every layer."""
+        return AttentionSpec(scale=self.head_dim**-0.5)
+
 
 def is_lean(config: PretrainedConfig) -> bool:
     """Whether this decoder computes exactly what the config asks for; others take the generic path."""
@@ -80,6 +85,8 @@ def _rotates_whole_heads(config: PretrainedConfig) -> bool:
 
 class Decoder:
     """Implements ``Model``."""
+
+    has_fixed_steps = True
 
     def __init__(
         self,
@@ -108,7 +115,7 @@ class Decoder:
             device=device.torch_device,
             divisors=source.rope_divisors,
         )
-        device.self_test(AttentionShape(shape.heads, shape.kv_heads, shape.head_dim), dtype)
+        device.self_test(AttentionShape(shape.heads, shape.kv_heads, shape.head_dim), dtype, shape.attention)
         self._active = adapters.active
         loader = _Loader(shape, source, device, dtype, adapters)
         self._embedding = loader.embedding()
@@ -186,7 +193,7 @@ class _Loader:
             kv_heads=shape.kv_heads,
             head_dim=shape.head_dim,
             eps=shape.eps,
-            attention=AttentionSpec(scale=shape.head_dim**-0.5),
+            attention=shape.attention,
         )
 
     def _fused(self, prefix: str, parts: dict[str, int], inputs: int) -> Linear:

@@ -106,7 +106,7 @@ def _load_config(folder: Path, *, trust_remote_code: bool) -> PretrainedConfig:
     written = read_object(folder / "config.json")
     try:
         if written.get("model_type") == chatglm.MODEL_TYPE:
-            return chatglm.chatglm_config(written)
+            return chatglm.chatglm_config(written, folder)
         return AutoConfig.from_pretrained(folder, trust_remote_code=trust_remote_code, local_files_only=True)
     except Exception as error:  # whatever a strange file makes transformers raise
         raise _unusable_config(folder, error) from error

@@ -21,7 +21,7 @@ from transformers.utils import logging as transformers_logging
 
 from mindserve_engine.interface import EngineError
 from mindserve_engine.native.batch import StepBatch
-from mindserve_engine.native.device.base import AttentionSpec, Device, DeviceBatch, LayerCache
+from mindserve_engine.native.device.base import AttentionShape, AttentionSpec, Device, DeviceBatch, LayerCache
 from mindserve_engine.native.lora.linear import ActiveAdapters, AdapterBank
 from mindserve_engine.native.models.base import CacheShape
 from mindserve_engine.native.models.facts import ModelFacts
@@ -52,12 +52,16 @@ class _Recording:
     """What each layer asked of attention, by layer number."""
 
     shapes: dict[int, CacheShape] = field(default_factory=dict)
-    windows: dict[int, int | None] = field(default_factory=dict)
+    num_heads: dict[int, int] = field(default_factory=dict)
+    specs: dict[int, AttentionSpec] = field(default_factory=dict)
     refusal: str | None = None
 
 
 class TransformersModel:
     """Implements ``Model``. ``cache_shapes`` are known once ``record`` has run."""
+
+    has_fixed_steps = False
+    """Modules of transformers decide some things on the host."""
 
     def __init__(
         self, module: Any, device: Device, attention_name: str, dtype: torch.dtype, active: ActiveAdapters
@@ -119,19 +123,19 @@ class TransformersModel:
         cache, batch = self._step.caches[layer.layer_idx], self._step.batch
         queries, keys, values = (tensor[0].transpose(0, 1) for tensor in (query, key, value))
         self._device.write_kv(keys, values, cache, batch)
-        spec = AttentionSpec(
-            scale=_scale(query, settings),
-            window=settings.get("sliding_window"),
-            softcap=settings.get("softcap"),
-            sinks=settings.get("s_aux"),
-        )
+        spec = _spec(query, settings)
         mixed = self._device.attention(queries.contiguous(), keys, values, cache, batch, spec)
         return mixed.view(1, *queries.shape), None
 
 
-def _scale(query: Tensor, settings: dict[str, Any]) -> float:
+def _spec(query: Tensor, settings: dict[str, Any]) -> AttentionSpec:
     scaling = settings.get("scaling")
-    return float(query.shape[-1] ** -0.5 if scaling is None else scaling)
+    return AttentionSpec(
+        scale=float(query.shape[-1] ** -0.5 if scaling is None else scaling),
+        window=settings.get("sliding_window"),
+        softcap=settings.get("softcap"),
+        sinks=settings.get("s_aux"),
+    )
 
 
 def _record(
@@ -152,7 +156,8 @@ def _record(
         recording.refusal = "its attention needs a bias or mask of its own"
     else:
         recording.shapes[number] = CacheShape(kv_heads=key.shape[1], head_dim=key.shape[3])
-        recording.windows[number] = settings.get("sliding_window")
+        recording.num_heads[number] = query.shape[1]
+        recording.specs[number] = _spec(query, settings)
 
 
 def load_generic(
@@ -180,13 +185,26 @@ def load_generic(
         raise refuse(recording.refusal or "not all of its layers are attention that can be replaced")
     if recording.refusal is not None:
         raise refuse(recording.refusal)
-    if sum(window is not None for window in recording.windows.values()) < _num_sliding_layers(facts):
+    if sum(spec.window is not None for spec in recording.specs.values()) < _num_sliding_layers(facts):
         raise refuse("its sliding windows are not told to attention")
+    _self_test(recording, device, dtype)
     error = _difference(_paged_logits(model, device, token_ids), reference[_CHECK_CHUNK - 1 :])
     if not error < _TOLERANCE[dtype]:
         raise refuse(f"over the paged cache its results are off by {error:.1%}")
     progress(1.0)
     return model
+
+
+def _self_test(recording: _Recording, device: Device, dtype: torch.dtype) -> None:
+    """Each kind of attention once."""
+    kinds: dict[tuple[object, ...], int] = {}
+    for number, spec in recording.specs.items():
+        kind = (recording.shapes[number], recording.num_heads[number], spec.scale, spec.window, spec.softcap)
+        kinds.setdefault((*kind, spec.sinks is not None), number)
+    for number in kinds.values():
+        shape = recording.shapes[number]
+        heads = AttentionShape(recording.num_heads[number], shape.kv_heads, shape.head_dim)
+        device.self_test(heads, dtype, recording.specs[number])
 
 
 def _refusal(facts: ModelFacts) -> Callable[[str], EngineError]:

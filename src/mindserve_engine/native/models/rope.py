@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch import Tensor
@@ -10,6 +10,9 @@ from transformers import PretrainedConfig
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from mindserve_engine.interface import EngineError
+
+INTERPOLATION: Final = "interpolation"
+"""Key of ``rope_parameters`` in our own configs: positions are divided by it."""
 
 
 class RotaryTable:
@@ -84,6 +87,7 @@ def _frequencies(config: PretrainedConfig, head_dim: int) -> tuple[Tensor, float
         turned = int(head_dim * config.rope_parameters.get("partial_rotary_factor", 1.0))
         exponents = torch.arange(0, turned, 2, dtype=torch.float32) / turned
         frequencies = 1.0 / (config.rope_parameters["rope_theta"] ** exponents)
+        frequencies /= config.rope_parameters.get(INTERPOLATION, 1.0)
         return torch.nn.functional.pad(frequencies, (0, (head_dim - turned) // 2)), 1.0  # 0 turns nothing
     if kind not in ROPE_INIT_FUNCTIONS:
         raise EngineError(f"rope_type '{kind}' of the model's config is not known")

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from mindserve_engine.native.batch import SampleRow
 from mindserve_engine.native.sampling.host_copy import HostCopy
+from mindserve_engine.native.sampling.place import Place, on_host
 from mindserve_engine.types import LOGPROB_FLOOR, TokenLogprobs
 
 Largest = Callable[[], list[tuple[list[int], list[float], list[float]]]]
@@ -18,29 +19,34 @@ Largest = Callable[[], list[tuple[list[int], list[float], list[float]]]]
 class Logprobs:
     """Of the rows of one step that want them, taken before penalties change the logits."""
 
-    def __init__(self, logits: Tensor, rows: list[SampleRow]) -> None:
+    def __init__(self, logits: Tensor, rows: list[SampleRow], place: Place = on_host) -> None:
         """``logits`` [S, V] float32, one row for each of ``rows``."""
         self._rows = rows
+        self._place = place
         self._lines = [line for line, row in enumerate(rows) if row.num_logprobs is not None]
-        self._index = torch.tensor(self._lines).to(logits.device) if self._lines else None
-        self._of_lines: Tensor | None = None
-        if self._index is not None:
-            wanted = logits if len(self._lines) == len(rows) else logits.index_select(0, self._index)
-            self._of_lines = log_softmax(wanted)
+        self._index: Tensor | None = None
+        """``None``: all."""
+        if 0 < len(self._lines) < len(rows):
+            [self._index] = place((self._lines, torch.int64))
+        self._of_lines = log_softmax(_rows_at(logits, self._index)) if self._lines else None
 
     def ask_largest(self, copy: HostCopy) -> Largest:
         """The likeliest tokens of the rows that want them."""
         if self._of_lines is None:
             return list
         return largest(
-            self._of_lines, [self._rows[line].num_logprobs or 0 for line in self._lines], copy, of=self._of_lines
+            self._of_lines,
+            [self._rows[line].num_logprobs or 0 for line in self._lines],
+            copy,
+            self._place,
+            of=self._of_lines,
         )
 
     def ask_taken(self, tokens: Tensor, copy: HostCopy) -> Callable[[], list[float]]:
         """The log-probabilities at the ``tokens`` [S] of those rows."""
-        if self._of_lines is None or self._index is None:
+        if self._of_lines is None:
             return list
-        return copy.ask(self._of_lines.gather(1, tokens.index_select(0, self._index)[:, None])[:, 0])
+        return copy.ask(self._of_lines.gather(1, _rows_at(tokens, self._index)[:, None])[:, 0])
 
     def report(self, taken: Callable[[], list[float]], top: Largest) -> list[TokenLogprobs | None]:
         """What the two gave, for each row; ``None`` where nobody asked."""
@@ -50,19 +56,23 @@ class Logprobs:
         return found
 
 
-def largest(values: Tensor, nums: list[int], copy: HostCopy, *, of: Tensor) -> Largest:
+def _rows_at(tensor: Tensor, index: Tensor | None) -> Tensor:
+    return tensor if index is None else tensor.index_select(0, index)
+
+
+def largest(values: Tensor, nums: list[int], copy: HostCopy, place: Place, *, of: Tensor) -> Largest:
     """For each row of ``values`` [S, V] its ``nums[row]`` largest, and what ``of`` [S, V] has in their places.
 
     Which of equal values comes first depends on how many are asked for, so no row is searched for more than its own
     number: what a neighbour wants must not change it."""
     asked = []
-    for num in sorted(set(nums) - {0}):
-        rows = [row for row, wanted in enumerate(nums) if wanted == num]
-        part, other = values, of
-        if len(rows) < len(nums):
-            index = torch.tensor(rows).to(values.device)
-            part = values.index_select(0, index)
-            other = part if values is of else of.index_select(0, index)
+    by_num = {num: [row for row, wanted in enumerate(nums) if wanted == num] for num in sorted(set(nums) - {0})}
+    some = [rows for rows in by_num.values() if len(rows) < len(nums)]
+    indices = iter(place(*((rows, torch.int64) for rows in some)) if some else ())
+    for num, rows in by_num.items():
+        index = next(indices) if len(rows) < len(nums) else None
+        part = _rows_at(values, index)
+        other = part if values is of else _rows_at(of, index)
         top = part.topk(min(num, values.shape[1]), dim=-1)
         best = copy.ask(top.values)
         there = best if values is of else copy.ask(other.gather(1, top.indices))

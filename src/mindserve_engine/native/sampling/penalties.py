@@ -10,6 +10,8 @@ import torch
 from torch import Tensor
 
 from mindserve_engine.native.batch import SampleRow
+from mindserve_engine.native.device.placing import Numbers
+from mindserve_engine.native.sampling.place import Place, on_host
 from mindserve_engine.types import SamplingParams
 
 _LARGEST: Final = torch.finfo(torch.float32).max
@@ -56,24 +58,28 @@ def has_penalties(params: SamplingParams) -> bool:
 
 
 def penalise(
-    logits: Tensor, rows: Sequence[tuple[int, SampleRow, TokenHistory]], dtype: torch.dtype = torch.float64
+    logits: Tensor,
+    rows: Sequence[tuple[int, SampleRow, TokenHistory]],
+    dtype: torch.dtype = torch.float64,
+    place: Place = on_host,
 ) -> None:
     """Change the logits [S, V] in place; ``rows`` names the line of each penalised sequence.
 
     Repetition first (transformers: negative logits times the penalty, others divided by it), then OpenAI's
     ``logit - presence * (count > 0) - frequency * count``. ``dtype`` is that of the arithmetic: the widest there is."""
-    device = logits.device
     sizes = [len(history.token_ids) for _, _, history in rows]
 
-    def spread(values: list[float]) -> Tensor:
-        return torch.from_numpy(np.repeat(np.asarray(values, dtype=np.float64), sizes)).to(dtype).to(device)
+    def spread(values: list[float], of_type: torch.dtype = dtype) -> tuple[Numbers, torch.dtype]:
+        return np.repeat(values, sizes), of_type
 
-    lines = torch.from_numpy(np.repeat(np.asarray([line for line, _, _ in rows], dtype=np.int64), sizes)).to(device)
-    tokens = torch.from_numpy(np.concatenate([history.token_ids for _, _, history in rows])).to(device)
-    counts = torch.from_numpy(np.concatenate([history.num_generated for _, _, history in rows])).to(device)
-    repetition = spread([row.params.repetition_penalty for _, row, _ in rows])
-    presence = spread([row.params.presence_penalty for _, row, _ in rows])
-    frequency = spread([row.params.frequency_penalty for _, row, _ in rows])
+    lines, tokens, counts, repetition, presence, frequency = place(
+        spread([line for line, _, _ in rows], torch.int64),
+        (np.concatenate([history.token_ids for _, _, history in rows]), torch.int64),
+        (np.concatenate([history.num_generated for _, _, history in rows]), torch.int64),
+        spread([row.params.repetition_penalty for _, row, _ in rows]),
+        spread([row.params.presence_penalty for _, row, _ in rows]),
+        spread([row.params.frequency_penalty for _, row, _ in rows]),
+    )
     found = logits[lines, tokens].to(dtype)
     # Extreme penalties end at the largest float32, and never make an infinity or, of two, a NaN. An infinity or NaN
     # that is none of our doing stays.

@@ -5,20 +5,28 @@ from __future__ import annotations
 import inspect
 import sys
 import types
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 from mindserve_engine.interface import EngineError
-from mindserve_engine.native.device import cuda
-from mindserve_engine.native.device.base import AttentionShape
-from mindserve_engine.native.device.cuda_attention import FlashAttention
+from mindserve_engine.native import runner
+from mindserve_engine.native.device import cuda, cuda_attention
+from mindserve_engine.native.device.base import AttentionShape, AttentionSpec
+from mindserve_engine.native.device.card_memory import CardMemory
+from mindserve_engine.native.device.cuda_attention import FlashAttention, try_out
 from mindserve_engine.options import EngineOptions
-from tests.cuda_host import SIGNATURES, VERSION, FlashPackage, HostCuda, signature
+from tests import tiny_models
+from tests.cuda_host import SIGNATURES, VERSION, FlashPackage, HostCuda, HostFigures, signature
+from tests.engine.drive import load
 
 HEADS = AttentionShape(heads=4, kv_heads=2, head_dim=64)
+SPEC = AttentionSpec(scale=0.125)
 
 
 def options(**fields: Any) -> EngineOptions:
@@ -45,6 +53,7 @@ class Gpu:
             "get_device_capability": lambda _device: capability,
             "get_device_name": lambda _device: "Tesla V100",
             "mem_get_info": lambda _device: (1 << 30, 1 << 31),
+            "memory_reserved": lambda _device: 0,
             "graph_pool_handle": lambda: (0, 0),
         }
         for name, answer in answers.items():
@@ -75,6 +84,7 @@ def test_flash_attn_decides_the_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     Gpu(monkeypatch)
     monkeypatch.setattr(cuda, "find_spec", lambda _name: object())
     monkeypatch.setitem(sys.modules, "flash_attn", types.ModuleType("flash_attn"))
+    monkeypatch.setattr(cuda, "try_out", lambda *_given: None)
     assert cuda.create(options(block_size=128)).block_size == 256
     assert "only 128, which stands for its blocks of 256" in refused(block_size=64)
     assert cuda.create(options(block_size=64, dtype="float32")).block_size == 64, "which flash-attn does not compute"
@@ -89,6 +99,31 @@ def test_a_flash_attn_that_cannot_be_loaded(
     Gpu(monkeypatch)
     assert cuda.create(options(block_size=64)).block_size == 64
     assert "flash-attn cannot be loaded (ImportError: undefined symbol)" in caplog.text
+
+
+class NoKernels(FlashPackage):
+    """A build for other GPUs."""
+
+    def flash_attn_with_kvcache(self, *args: Any, **kwargs: Any) -> Tensor:
+        super().flash_attn_with_kvcache(*args, **kwargs)
+        raise RuntimeError("CUDA error: no kernel image is available for execution on the device\nmore lines")
+
+
+def test_a_flash_attn_without_kernels_for_the_gpu(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Tried once at the start, both ways; the start goes on with torch's own operators and says why."""
+    Gpu(monkeypatch)
+    package: Any = NoKernels()
+    monkeypatch.setattr(cuda, "find_spec", lambda _name: object())
+    monkeypatch.setattr(cuda, "import_module", lambda _name: package)
+    monkeypatch.setattr(cuda, "try_out", lambda flash, _device, dtype: try_out(flash, torch.device("cpu"), dtype))
+    assert cuda.create(options(block_size=64)).block_size == 64
+    assert package.calls == ["flash_attn_varlen_func", "flash_attn_with_kvcache"]
+    said = "flash-attn does not run on this GPU (RuntimeError: CUDA error: no kernel image is available for execution"
+    assert said in caplog.text
+    package = FlashPackage()
+    assert cuda.create(options(block_size=128, dtype="float16")).block_size == 256
 
 
 def test_float32_is_float32(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,8 +166,8 @@ def test_what_flash_attn_computes(head_dim: int, dtype: torch.dtype, fits: bool)
 @pytest.mark.parametrize("flash", [False, True])
 def test_the_self_test_passes(dtype: torch.dtype, flash: bool) -> None:
     device = HostCuda(block_size=256, package=FlashPackage() if flash else None)
-    device.self_test(HEADS, dtype)
-    assert device.package is None or set(device.package.calls) == {"flash_attn_varlen_func"}
+    device.self_test(HEADS, dtype, SPEC)
+    assert device.package is None or set(device.package.calls) == set(SIGNATURES), "prompts and decode rows"
 
 
 def test_the_self_test_finds_wrong_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,5 +177,114 @@ def test_the_self_test_finds_wrong_numbers(monkeypatch: pytest.MonkeyPatch) -> N
         package, "flash_attn_varlen_func", lambda *args, **kwargs: right(*args, **{**kwargs, "causal": False})
     )
     device = HostCuda(block_size=256, package=package)
-    with pytest.raises(EngineError, match="self-test: attention is off by"):
-        device.self_test(HEADS, torch.float32)
+    with pytest.raises(EngineError, match=r"self-test: attention \(prefill\) is off by"):
+        device.self_test(HEADS, torch.float32, SPEC)
+
+
+MISTAKES: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
+    "the first block read for all": lambda given: {"block_table": given["block_table"][:, :1].repeat(1, 9)},
+    "lengths of a step before": lambda given: {"cache_seqlens": given["cache_seqlens"] - 1},
+    "another scale": lambda given: {"softmax_scale": 1.0},
+    "a window": lambda given: {"window_size": (256, 0)},
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_the_self_test_finds_wrong_decode_steps(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Prompts are right: another function of the package computes them."""
+    package = FlashPackage()
+    right = package.flash_attn_with_kvcache
+    monkeypatch.setattr(
+        package, "flash_attn_with_kvcache", lambda *args, **given: right(*args, **{**given, **MISTAKES[name](given)})
+    )
+    device = HostCuda(block_size=256, package=package)
+    with pytest.raises(EngineError, match=r"self-test: attention \(decode.*\) is off by"):
+        device.self_test(HEADS, torch.bfloat16, SPEC)
+
+
+KINDS = [
+    AttentionSpec(scale=0.2, window=1000),
+    AttentionSpec(scale=0.125, softcap=1.5),
+    AttentionSpec(scale=0.125, window=7, softcap=2.0),
+    AttentionSpec(scale=0.125, sinks=torch.tensor([0.5, -1.0, 2.0, 0.0])),
+]
+
+
+@pytest.mark.parametrize("spec", KINDS, ids=str)
+@pytest.mark.parametrize("flash", [False, True])
+def test_the_self_test_knows_all_kinds_of_attention(flash: bool, spec: AttentionSpec) -> None:
+    device = HostCuda(block_size=256, package=FlashPackage() if flash else None)
+    device.self_test(HEADS, torch.float32, spec)
+    assert (device.graphs is not None) == (flash and spec.sinks is None)
+
+
+@pytest.mark.parametrize(("key", "name"), [("window_size", "mistral-window"), ("softcap", "gemma2")])
+def test_models_of_transformers_are_tested_too(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, key: str, name: str
+) -> None:
+    """With the windows and caps that their layers ask for, which a kernel may pass over."""
+    ignored = {"window_size": (-1, -1), "softcap": 0.0}[key]
+    package = FlashPackage()
+    right = package.flash_attn_with_kvcache
+    monkeypatch.setattr(
+        package, "flash_attn_with_kvcache", lambda *args, **given: right(*args, **{**given, key: ignored})
+    )
+    monkeypatch.setattr(runner, "create_device", lambda _options: HostCuda(block_size=256, package=package))
+    with pytest.raises(EngineError, match="self-test: attention"):
+        load(tiny_models.build(name, tmp_path))
+
+
+def test_models_of_transformers_are_not_captured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    device = HostCuda(block_size=256, package=FlashPackage())
+    monkeypatch.setattr(runner, "create_device", lambda _options: device)
+    loaded: Any = load(tiny_models.build("gemma2", tmp_path))
+    assert loaded.runner.graphs is None
+    assert device.host_graphs.num_captured == 0
+
+
+def test_long_prompts_are_gathered_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Scores of a chunk over a long context would not fit."""
+    whole, sliced = HostCuda(block_size=16), HostCuda(block_size=16)
+    monkeypatch.setattr(cuda_attention, "_GATHERED_ELEMENTS", 4 * 50 * 7)
+    sliced.self_test(HEADS, torch.float32, AttentionSpec(scale=0.125, window=9))
+    monkeypatch.undo()
+    whole.self_test(HEADS, torch.float32, AttentionSpec(scale=0.125, window=9))
+
+
+class Card(HostFigures):
+    """A GPU that others use too."""
+
+    def __init__(self) -> None:
+        self.others, self.weights, self.graphs, self.outside = 3 << 30, 0, 0, 0
+        self.peak = 0
+
+    def mem_get_info(self, device: torch.device) -> tuple[int, int]:
+        total = 24 << 30
+        return total - self.others - self.outside - self.memory_reserved(device), total
+
+    def memory_reserved(self, device: torch.device) -> int:
+        return self.weights + self.graphs
+
+    def memory_stats(self, device: torch.device) -> dict[str, int]:
+        return {"allocated_bytes.all.peak": self.peak}
+
+
+def test_memory_of_graphs_and_of_the_widest_step_is_left_free() -> None:
+    card = Card()
+    memory = CardMemory(card, torch.device("cpu"))
+    card.weights = 5 << 30
+
+    def widest_steps() -> int:
+        card.peak = card.weights + (2 << 30) + (1 << 30)
+        card.outside = 1 << 29
+        return 1 << 30
+
+    @contextmanager
+    def captured() -> Iterator[None]:
+        card.graphs = 3 << 29
+        yield
+        card.graphs = 0
+
+    room = memory.cache_room(0.75, widest_steps, captured)
+    assert room.free_bytes == (18 << 30) - (7 << 30) - (3 << 29) - (1 << 29)
+    assert memory.cache_room(1.0, widest_steps, captured).free_bytes == (21 << 30) - (7 << 30) - (2 << 30)
