@@ -124,7 +124,7 @@ async def test_one_that_cannot_be_had_ends_all(make_source: MakeSource, web: Web
     ("nope.png", "names no file that can be read"),
     ("data:image/png;base64,QU=D", "is not Base64"),
     ("http://media.test/empty", "holds no data"),
-    ("http://media.test/endless", "has more than the 1048576 bytes that are allowed (setting maxImageSize)"),
+    ("http://media.test/endless", " bytes or more; at most 1048576 are allowed (setting maxImageSize)"),
 ])  # fmt: skip
 async def test_faults_name_the_part(make_source: MakeSource, text: str, words: str) -> None:
     source = make_source(max_image_bytes=MIB)
@@ -156,7 +156,9 @@ async def test_the_bytes_of_a_request_together(make_source: MakeSource, root: Pa
     source = make_source(max_total_bytes=119)
     async with gather(refs_of(source, "a.png", data_url(bytes(59))), source) as media:
         assert len(media) == 2
-    with pytest.raises(RequestRefused, match=r"above 119 bytes together.*maxMediaTotal") as caught:
+    with pytest.raises(
+        RequestRefused, match=r"to 120 bytes together; at most 119 are allowed \(setting maxMediaTotal\)"
+    ) as caught:
         await gather(refs_of(source, "a.png", "a.png"), source).__aenter__()
     assert caught.value.kind is RefusalKind.VALIDATION
 
@@ -266,7 +268,7 @@ def test_a_lease_that_is_over_gets_nothing() -> None:
     budget = ByteBudget(100)
     lease = budget.lease(SizeLimit(50, "maxMediaTotal"))
     lease.take(30)
-    with pytest.raises(MediaFault, match="above 50 bytes"):
+    with pytest.raises(MediaFault, match="bytes together; at most 50 are allowed"):
         lease.take(21)
     other = budget.lease(SizeLimit(100, "maxMediaTotal"))
     with pytest.raises(RequestRefused):
