@@ -25,7 +25,7 @@ def read_object(path: Path) -> dict[str, Any]:
     return content if isinstance(content, dict) else {}
 
 
-_PLACEHOLDERS: Final = {
+_PLACEHOLDERS: Final[dict[str, dict[str, tuple[str, ...]]]] = {
     "qwen2_vl": {"image_token_id": ("image_token_id",), "video_token_id": ("video_token_id",)},
     "qwen2_5_vl": {"image_token_id": ("image_token_id",), "video_token_id": ("video_token_id",)},
     "qwen2_audio": {"audio_token_id": ("audio_token_id", "audio_token_index")},
@@ -37,11 +37,13 @@ def media_placeholders(folder: Path) -> MediaModel | None:
     """The placeholders alone, known before anything is loaded. ``None``: config.json does not name all that a model of
     its type has, or the type is none of those whose media are known. Raises ``EngineError``."""
     config = read_object(folder / "config.json")
-    names = _PLACEHOLDERS.get(str(config.get("model_type")), {})
-    found = {field: next((config[key] for key in keys if key in config), None) for field, keys in names.items()}
-    if not found or not all(type(token_id) is int for token_id in found.values()):
+    names = _PLACEHOLDERS.get(str(config.get("model_type")))
+    if names is None:
         return None
-    return MediaModel(**found)
+    found: dict[str, Any] = {
+        field: next((config[key] for key in keys if key in config), None) for field, keys in names.items()
+    }
+    return MediaModel(**found) if all(type(token_id) is int for token_id in found.values()) else None
 
 
 def eos_token_ids(folder: Path, *configs: Mapping[str, Any], vocab_size: int) -> tuple[int, ...]:
