@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from mindserve_engine.interface import EngineError
+from mindserve_engine.types import MediaModel
 
 END_OF_TURN: Final = "<|im_end|>"
 """Ends a message in ChatML templates; several models list only the end of text as their eos."""
@@ -22,6 +23,27 @@ def read_object(path: Path) -> dict[str, Any]:
     except ValueError as error:
         raise EngineError(f"{path}: not valid JSON ({error})") from error
     return content if isinstance(content, dict) else {}
+
+
+_PLACEHOLDERS: Final[dict[str, dict[str, tuple[str, ...]]]] = {
+    "qwen2_vl": {"image_token_id": ("image_token_id",), "video_token_id": ("video_token_id",)},
+    "qwen2_5_vl": {"image_token_id": ("image_token_id",), "video_token_id": ("video_token_id",)},
+    "qwen2_audio": {"audio_token_id": ("audio_token_id", "audio_token_index")},
+}
+"""By model type: fields of ``MediaModel``, and what config.json calls them, older files last."""
+
+
+def media_placeholders(folder: Path) -> MediaModel | None:
+    """The placeholders alone, known before anything is loaded. ``None``: config.json does not name all that a model of
+    its type has, or the type is none of those whose media are known. Raises ``EngineError``."""
+    config = read_object(folder / "config.json")
+    names = _PLACEHOLDERS.get(str(config.get("model_type")))
+    if names is None:
+        return None
+    found: dict[str, Any] = {
+        field: next((config[key] for key in keys if key in config), None) for field, keys in names.items()
+    }
+    return MediaModel(**found) if all(type(token_id) is int for token_id in found.values()) else None
 
 
 def eos_token_ids(folder: Path, *configs: Mapping[str, Any], vocab_size: int) -> tuple[int, ...]:

@@ -24,6 +24,10 @@ pytestmark = [
 
 PNG, WAV, MP4 = (next(file for file in files() if file.name == f"a.{ending}") for ending in ("png", "wav", "mp4"))
 NUM_ATTACHED = "document.querySelectorAll('#attached li').length"
+NEW_DRAG = (
+    "const data = new DataTransfer(); data.items.add(new File(['x'], 'a.png'));"
+    " const init = {dataTransfer: data, bubbles: true, cancelable: true};"
+)
 WRONG = "document.getElementById('attach-wrong')"
 
 
@@ -130,6 +134,39 @@ async def test_files_come_by_drop_and_by_paste(page: Tab, service: Service, how:
     await say(page, "hello")
     await page.until(COMPLETE)
     assert seen(service, service.asked[-1].media) == ["a.png"]
+
+
+@pytest.mark.parametrize("place", ["header", "#parameters"])
+async def test_a_file_dropped_elsewhere_does_not_replace_the_page(page: Tab, service: Service, place: str) -> None:
+    """A browser opens the file unless the page says what becomes of it while it is dragged, and when it is let go."""
+    await page.value(
+        "window.said = []; for (const kind of ['dragover', 'drop'])"
+        " window.addEventListener(kind, (one) => said.push([kind, one.defaultPrevented, one.dataTransfer.dropEffect]))"
+    )
+    await drag(page, place, service.root / PNG.name)
+    said = await page.value("said")
+    assert said == [["dragover", True, "none"]] * len(said) != []  # so there is no drop
+    assert await page.value("document.querySelector('.dropping')") is None
+    await page.value(f"{NEW_DRAG} document.querySelector({place!r}).dispatchEvent(new DragEvent('drop', init))")
+    assert (await page.value("said"))[-1][:2] == ["drop", True]
+    assert await page.value(NUM_ATTACHED) == 0
+
+
+async def test_a_file_that_is_dragged_to_the_conversation_is_attached(page: Tab, service: Service) -> None:
+    await drag(page, "#talk", service.root / PNG.name)
+    await page.until(f"{NUM_ATTACHED} === 1")
+    await say(page, "hello")
+    await page.until(COMPLETE)
+    assert seen(service, service.asked[-1].media) == ["a.png"]
+
+
+async def drag(page: Tab, place: str, file: Path) -> None:
+    """Into the middle of an element, and let go there."""
+    middle = "(({x, y, width, height}) => [x + width / 2, y + height / 2])"
+    x, y = await page.value(f"{middle}(document.querySelector({place!r}).getBoundingClientRect())")
+    data = {"items": [], "files": [str(file)], "dragOperationsMask": 1}
+    for kind in ("dragEnter", "dragOver", "drop"):
+        await page.command("Input.dispatchDragEvent", type=kind, x=x, y=y, data=data)
 
 
 async def test_what_cannot_be_sent_is_told_with_its_limit(browser: Tab, tmp_path: Path) -> None:

@@ -70,6 +70,7 @@ class InFlight:
             raise
         finally:
             self._stop = None
+            del task, work  # what it raised leads to this frame, and so to the body: no cycle keeps them
         self.raise_if_given_up()
         return result
 

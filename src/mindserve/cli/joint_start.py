@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 
-from mindserve.chat.tokenizer import check_media
+from mindserve.chat.tokenizer import ChatTokenizer, check_media
 from mindserve.cli.ending import in_daemon_thread
 from mindserve.cli.engine_options import EngineChoice
 from mindserve.cli.late_tokenizer import LateTokenizer
 from mindserve.cli.tokenizers import load_engine_tokenizer
 from mindserve.config.settings import ModelTypeSettings
 from mindserve_engine.interface import Engine, Generation
+from mindserve_engine.model_folder import media_placeholders
 from mindserve_engine.types import (
     Capability,
     EngineHealth,
@@ -41,9 +42,7 @@ class JointEngine:
 
     async def start(self) -> None:
         """Raises ``EngineError`` or ``StartupError``, whichever part fails first."""
-        loading = asyncio.create_task(
-            in_daemon_thread(lambda: load_engine_tokenizer(self._choice, self._model_types), name="load-tokenizer")
-        )
+        loading = asyncio.create_task(in_daemon_thread(self._load_tokenizer, name="load-tokenizer"))
         starting = asyncio.create_task(self._engine.start())
         try:
             await asyncio.wait((loading, starting), return_when=asyncio.FIRST_EXCEPTION)
@@ -54,12 +53,21 @@ class JointEngine:
             loading.cancel()
             starting.cancel()
             await asyncio.gather(loading, starting, return_exceptions=True)
-        tokenizer = loading.result()
-        if self.info.media is not None:
+        tokenizer, is_checked = loading.result()
+        if self.info.media is not None and not is_checked:
             check_media(tokenizer, self.info.media)
         self._tokenizer.set(tokenizer)
         if Capability.GRAMMAR in self.info.capabilities and self.info.eos_token_ids:
             self._engine.learn(tokenizer.vocabulary(self.info.eos_token_ids))
+
+    def _load_tokenizer(self) -> tuple[ChatTokenizer, bool]:
+        """And whether its template has been held against the media that the model's files tell of: what is wrong with
+        it is told while the weights load, which may take minutes. Blocks."""
+        tokenizer = load_engine_tokenizer(self._choice, self._model_types)
+        told = media_placeholders(self._choice.options.model_path) if self._choice.name == "native" else None
+        if told is not None:
+            check_media(tokenizer, told)
+        return tokenizer, told is not None
 
     def learn(self, vocabulary: Vocabulary) -> None:
         """Done at the start."""

@@ -68,7 +68,7 @@ async def run_server(plan: ServingPlan, console: Console) -> int:
             gc.freeze()  # the libraries and the vocabulary stay: collections during requests need not look at them
             if engine.info.media is not None:
                 await app.state.server.media.start(engine.info.media)
-            _report_storage(plan.settings, engine.info)
+            _report_storage(plan.settings, plan.engine, engine.info)
             print(*ready_lines(plan.planes, plan.settings, engine.info), sep="\n", flush=True)  # noqa: T201 - to a person
             if await _is_lost(engine, signals, ends_with_engine=plan.ends_with_engine):
                 _LOG.error("the engine is lost: the server ends")
@@ -107,10 +107,19 @@ async def _became_ready(engine: Engine, signals: StopSignals, console: Console) 
     return True
 
 
-def _report_storage(settings: ServeSettings, info: EngineInfo) -> None:
+def _report_storage(settings: ServeSettings, engine: EngineChoice, info: EngineInfo) -> None:
     """The document asks the operator to reserve disk space for media: say that it is memory here, and how much."""
     if info.media is not None:
-        _LOG.info("storage of media", extra=fields(**storage_figures(settings.media, settings.max_connections)))
+        figures = storage_figures(settings.media, settings.max_connections)
+        _LOG.info("storage of media", extra=fields(**figures, **_engine_storage(engine)))
+
+
+def _engine_storage(engine: EngineChoice) -> dict[str, int]:
+    """MiB that the processes of the native engine may hold; the scripted one has none."""
+    if engine.name != "native":
+        return {}
+    options = engine.options
+    return {"engine_mib": options.max_media_mb, "embeddings_mib": options.num_instances * options.media_cache_mb}
 
 
 async def _show_loading(engine: Engine, console: Console) -> None:

@@ -326,12 +326,14 @@ def test_the_start_tells_what_media_take(caplog: pytest.LogCaptureFixture) -> No
     settings = ServeSettings(max_connections=1000)
     text_only = EngineInfo(model_type="t", vocab_size=9, max_context=9, max_prompt_tokens=9)
     with caplog.at_level(logging.INFO):
-        _report_storage(settings, text_only)
+        options = EngineOptions(model_path=Path("m"), num_instances=2, max_media_mb=700, media_cache_mb=50)
+        native = EngineChoice("native", options)
+        _report_storage(settings, native, text_only)
         assert caplog.records == []
-        _report_storage(settings, msgspec.structs.replace(text_only, media=MediaModel(image_token_id=5)))
-    (record,) = caplog.records
-    assert (
-        KeyValueFormatter()
-        .format(record)
-        .endswith('event="storage of media" memory_mib=1024 disk_mib=0 disk_by_rule_mib=768000')
-    )
+        sees = msgspec.structs.replace(text_only, media=MediaModel(image_token_id=5))
+        _report_storage(settings, native, sees)
+        _report_storage(settings, EngineChoice("scripted", options), sees)
+    told = [KeyValueFormatter().format(record) for record in caplog.records]
+    server = "memory_mib=1024 passing_mib=1024 decoders_mib=3072 disk_mib=0 disk_by_rule_mib=768000"
+    assert told[0].endswith(f'event="storage of media" {server} engine_mib=700 embeddings_mib=100')
+    assert told[1].endswith(server)

@@ -136,19 +136,25 @@ function listenForFiles() {
     event.preventDefault();
     attach([...event.clipboardData.files]);
   });
-  const talk = byId("talk");
-  talk.addEventListener("dragover", (event) => {
+  takeDrops(byId("talk"));
+}
+
+/** Files dropped on `talk` are attached. Anywhere else they would make the browser leave the page for the file. */
+function takeDrops(talk) {
+  document.addEventListener("dragover", (event) => {
     if (!event.dataTransfer.types.includes("Files")) return;
     event.preventDefault();
-    talk.classList.add("dropping");
+    if (talk.contains(event.target)) talk.classList.add("dropping");
+    else event.dataTransfer.dropEffect = "none";
+  });
+  document.addEventListener("drop", (event) => {
+    if (event.dataTransfer.types.includes("Files")) event.preventDefault();
   });
   talk.addEventListener("dragleave", (event) => {
     if (!talk.contains(event.relatedTarget)) talk.classList.remove("dropping");
   });
   talk.addEventListener("drop", (event) => {
     talk.classList.remove("dropping");
-    if (event.dataTransfer.files.length === 0) return;
-    event.preventDefault();
-    attach([...event.dataTransfer.files]);
+    if (event.dataTransfer.files.length > 0) attach([...event.dataTransfer.files]);
   });
 }

@@ -66,7 +66,7 @@ class Lease:
             if self._is_over:
                 raise Abandoned
             if self._held + num_bytes > self._total.max_bytes:
-                raise MediaFault(total_text(self._total))
+                raise MediaFault(total_text(self._held + num_bytes, self._total))
             self._budget.take(num_bytes)
             self._held += num_bytes
 
@@ -78,8 +78,8 @@ class Lease:
         self._budget.give_back(held)
 
 
-def total_text(total: SizeLimit) -> str:
+def total_text(num_bytes: int, total: SizeLimit) -> str:
     return (
-        f"brings the media of the request above {total.max_bytes} bytes together, which is the maximum"
+        f"brings the media of the request to {num_bytes} bytes together; at most {total.max_bytes} are allowed"
         f" (setting {total.setting})"
     )

@@ -198,7 +198,7 @@ async def _body(response: httpcore2.Response, limit: SizeLimit, take: Callable[[
     data = bytearray()
     async for piece in response.aiter_stream():
         if len(data) + len(piece) > limit.max_bytes:
-            raise MediaFault(f"has more than the {limit.max_bytes} bytes that are allowed (setting {limit.setting})")
+            raise too_large(len(data) + len(piece), limit, is_all=False)
         take(len(piece))
         data += piece
     if not data:

@@ -17,6 +17,7 @@ from mindserve.chat.media.inline import Inline, decode_inline
 from mindserve.chat.media.limits import PARALLEL_FETCHES, MediaLimits
 from mindserve.chat.media.local import read_local
 from mindserve.chat.media.refs import Local, MediaRef, refused
+from mindserve.chat.media.together import together
 from mindserve.observe.logs import fields
 from mindserve.observe.media import MediaTally
 from mindserve_engine.types import MediaKind
@@ -81,13 +82,9 @@ async def gather(refs: list[MediaRef], source: MediaSource) -> AsyncIterator[lis
 
 async def _all(refs: list[MediaRef], source: MediaSource, lease: Lease) -> list[MediaBytes]:
     turns = asyncio.Semaphore(PARALLEL_FETCHES)
-    try:
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(_item(ref, source, lease, turns)) for ref in refs]
-            refs.clear()
-    except BaseExceptionGroup as failures:
-        raise failures.exceptions[0] from None
-    return [task.result() for task in tasks]
+    works = [_item(ref, source, lease, turns) for ref in refs]
+    refs.clear()
+    return await together(works)
 
 
 async def _item(ref: MediaRef, source: MediaSource, lease: Lease, turns: asyncio.Semaphore) -> MediaBytes:

@@ -15,6 +15,7 @@ from mindserve.chat.media.fetch import Fetcher
 from mindserve.chat.media.gather import MediaBytes, MediaSource, gather
 from mindserve.chat.media.limits import media_limits
 from mindserve.chat.media.refs import MediaRef, refused
+from mindserve.chat.media.together import together
 from mindserve.config.settings import DecodeSettings, MediaSettings
 from mindserve.errors import RefusalKind, RequestRefused, StartupError
 from mindserve.observe.logs import fields
@@ -70,12 +71,7 @@ class MediaIntake:
             pool = self._decoding(model)
             # No more than there are processes: the items of other requests get their turn in between.
             turns = asyncio.Semaphore(self._decode.workers)
-            try:
-                async with asyncio.TaskGroup() as group:
-                    tasks = [group.create_task(_decoded(item, pool, lease, turns)) for item in items]
-            except BaseExceptionGroup as failures:
-                raise failures.exceptions[0] from None
-            return [task.result() for task in tasks]
+            return await together(_decoded(item, pool, lease, turns) for item in items)
 
     async def close(self) -> None:
         """Idempotent."""

@@ -66,11 +66,14 @@ def media_limits(settings: MediaSettings) -> MediaLimits:
 
 
 def storage_figures(settings: MediaSettings, max_requests: int) -> dict[str, int]:
-    """What an operator should know at the start, in MiB: the memory that media may take, and the disk space that the
-    document's rule (largest file x concurrent requests x 1.5) asks for, of which this server uses none."""
+    """What an operator should know at the start, in MiB: the memory that media may take, by what holds it, and the disk
+    space that the document's rule (largest file x concurrent requests x 1.5) asks for, of which this server uses none.
+    """
     largest = max(settings.max_image_bytes, settings.max_video_bytes, settings.max_audio_bytes)
     return {
         "memory_mib": settings.max_in_flight_bytes // MIB,
+        "passing_mib": min(settings.decode.workers * largest, settings.max_in_flight_bytes) // MIB,
+        "decoders_mib": settings.decode.workers * settings.decode.memory_bytes // MIB,
         "disk_mib": 0,
         "disk_by_rule_mib": int(largest * max_requests * _DISK_RESERVE) // MIB,
     }

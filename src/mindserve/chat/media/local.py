@@ -83,8 +83,10 @@ def _checked_size(file: os.stat_result, folder: os.stat_result, limit: SizeLimit
     return file.st_size
 
 
-def too_large(num_bytes: int, limit: SizeLimit) -> MediaFault:
-    return MediaFault(f"holds {num_bytes} bytes; at most {limit.max_bytes} are allowed (setting {limit.setting})")
+def too_large(num_bytes: int, limit: SizeLimit, *, is_all: bool = True) -> MediaFault:
+    """``is_all``: the file has no more than ``num_bytes``, as far as is known."""
+    size = f"{num_bytes} bytes" if is_all else f"{num_bytes} bytes or more"
+    return MediaFault(f"holds {size}; at most {limit.max_bytes} are allowed (setting {limit.setting})")
 
 
 def _read(file: int, size: int, is_abandoned: Callable[[], bool]) -> bytearray:

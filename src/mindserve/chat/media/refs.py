@@ -99,7 +99,7 @@ def media_refs(parts: Iterable[MediaPart], limits: MediaLimits) -> list[MediaRef
             if isinstance(source, Inline):
                 num_bytes += _inline_size(source, limit)
             if num_bytes > limits.total.max_bytes:
-                raise MediaFault(total_text(limits.total))
+                raise MediaFault(total_text(num_bytes, limits.total))
         except MediaFault as fault:
             raise refused(part.field, fault) from None
         refs.append(MediaRef(kind, source, limit, part.i, part.j, part.field))
@@ -126,7 +126,9 @@ def _source(part: MediaPart, kind: MediaKind, limits: MediaLimits) -> Source:
     if kind is MediaKind.IMAGE and text.startswith(_JPEG_BASE64) and "." not in text:
         return Inline(text)
     if len(text) > MAX_URL_CHARACTERS:
-        raise MediaFault(f"has {len(text)} characters; a URL or a name of a file has at most {MAX_URL_CHARACTERS}")
+        raise MediaFault(
+            f"holds {len(text)} characters; at most {MAX_URL_CHARACTERS} are allowed in a URL or a name of a file"
+        )
     return parse_remote(text, limits) if is_remote(text) else _local(text, kind, limits.root)
 
 

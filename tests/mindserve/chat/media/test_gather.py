@@ -21,7 +21,7 @@ from mindserve.chat.media.gather import MediaSource, gather
 from mindserve.chat.media.inline import Inline
 from mindserve.chat.media.limits import PARALLEL_FETCHES, MediaLimits, SizeLimit, media_limits, storage_figures
 from mindserve.chat.media.refs import MediaPart, MediaRef, media_refs
-from mindserve.config.settings import MIB, MediaSettings
+from mindserve.config.settings import MIB, DecodeSettings, MediaSettings
 from mindserve.errors import RefusalKind, RequestRefused
 from mindserve_engine.types import MediaKind
 from tests.mindserve.chat.media.web import PUBLIC, Web, running_web
@@ -124,7 +124,7 @@ async def test_one_that_cannot_be_had_ends_all(make_source: MakeSource, web: Web
     ("nope.png", "names no file that can be read"),
     ("data:image/png;base64,QU=D", "is not Base64"),
     ("http://media.test/empty", "holds no data"),
-    ("http://media.test/endless", "has more than the 1048576 bytes that are allowed (setting maxImageSize)"),
+    ("http://media.test/endless", " bytes or more; at most 1048576 are allowed (setting maxImageSize)"),
 ])  # fmt: skip
 async def test_faults_name_the_part(make_source: MakeSource, text: str, words: str) -> None:
     source = make_source(max_image_bytes=MIB)
@@ -156,7 +156,9 @@ async def test_the_bytes_of_a_request_together(make_source: MakeSource, root: Pa
     source = make_source(max_total_bytes=119)
     async with gather(refs_of(source, "a.png", data_url(bytes(59))), source) as media:
         assert len(media) == 2
-    with pytest.raises(RequestRefused, match=r"above 119 bytes together.*maxMediaTotal") as caught:
+    with pytest.raises(
+        RequestRefused, match=r"to 120 bytes together; at most 119 are allowed \(setting maxMediaTotal\)"
+    ) as caught:
         await gather(refs_of(source, "a.png", "a.png"), source).__aenter__()
     assert caught.value.kind is RefusalKind.VALIDATION
 
@@ -266,7 +268,7 @@ def test_a_lease_that_is_over_gets_nothing() -> None:
     budget = ByteBudget(100)
     lease = budget.lease(SizeLimit(50, "maxMediaTotal"))
     lease.take(30)
-    with pytest.raises(MediaFault, match="above 50 bytes"):
+    with pytest.raises(MediaFault, match="bytes together; at most 50 are allowed"):
         lease.take(21)
     other = budget.lease(SizeLimit(100, "maxMediaTotal"))
     with pytest.raises(RequestRefused):
@@ -302,8 +304,18 @@ def test_threads_share_a_budget() -> None:
 def test_what_the_document_says_of_disk_space() -> None:
     """Line 30: 512 MB and 1000 requests make 750 GB."""
     figures = storage_figures(MediaSettings(), 1000)
-    assert figures == {"memory_mib": 1024, "disk_mib": 0, "disk_by_rule_mib": 750 * 1024}
+    assert (figures["disk_mib"], figures["disk_by_rule_mib"]) == (0, 750 * 1024)
     assert storage_figures(MediaSettings(max_video_bytes=MIB), 10)["disk_by_rule_mib"] == 600
+
+
+def test_what_the_memory_of_media_is_told_to_be() -> None:
+    """A copy of an item lies between the server and each process that decodes; all of them count towards the budget."""
+    decode = DecodeSettings(workers=3, memory_bytes=600 * MIB)
+    settings = MediaSettings(max_in_flight_bytes=2000 * MIB, max_video_bytes=500 * MIB, decode=decode)
+    figures = storage_figures(settings, 10)
+    assert [figures[f"{name}_mib"] for name in ("memory", "passing", "decoders")] == [2000, 1500, 1800]
+    few = MediaSettings(max_in_flight_bytes=1000 * MIB, decode=decode)
+    assert storage_figures(few, 10)["passing_mib"] == 1000
 
 
 def test_limits_of_the_settings() -> None:

@@ -123,6 +123,8 @@ class DecodePool:
         except asyncio.CancelledError:
             self._leave(work)
             raise
+        finally:
+            del work  # what it raised leads to this frame, and the frame to the bytes: no cycle keeps them
         values, digest = await _sealed(kind, shape, seconds_per_frame, array)
         return DecodedMedia(
             kind=kind,
