@@ -110,6 +110,12 @@ def change_json(path: Path, **changes: Any) -> None:
     path.write_text(json.dumps({key: value for key, value in content.items() if value is not None}))
 
 
+def _sections(text: dict[str, Any]) -> list[int]:
+    """Pairs of a head's numbers that turn with time, row and column."""
+    pairs = text["hidden_size"] // text["num_attention_heads"] // 2
+    return [pairs // 4, 3 * pairs // 8, 3 * pairs // 8]
+
+
 def _vl(text: dict[str, Any]) -> PreTrainedModel:
     vision = {
         "depth": 3,
@@ -119,7 +125,7 @@ def _vl(text: dict[str, Any]) -> PreTrainedModel:
         "mlp_ratio": 2,
         "initializer_range": 0.15,
     }
-    text = {**text, "rope_parameters": {**_ROPE, "mrope_section": [2, 3, 3]}}
+    text = {**text, "rope_parameters": {**_ROPE, "mrope_section": _sections(text)}}
     return Qwen2VLForConditionalGeneration(Qwen2VLConfig(**_parts(text, vision)))
 
 
@@ -135,7 +141,7 @@ def _vl_2_5(text: dict[str, Any]) -> PreTrainedModel:
         "tokens_per_second": TOKENS_PER_SECOND,
         "initializer_range": 0.15,
     }
-    text = {**text, "rope_parameters": {**_ROPE, "mrope_section": [2, 3, 3]}}
+    text = {**text, "rope_parameters": {**_ROPE, "mrope_section": _sections(text)}}
     return Qwen2_5_VLForConditionalGeneration(Qwen2_5_VLConfig(**_parts(text, vision)))
 
 

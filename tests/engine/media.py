@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from mindserve_engine.native.media.positions import prompt_positions
+from mindserve_engine.media.positions import prompt_positions
 from mindserve_engine.native.runner import LoadedModel
 from tests import media_prompts as given
 from tests import tiny_media_models as tiny
