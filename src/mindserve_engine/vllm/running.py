@@ -36,8 +36,8 @@ class Running:
         adapter: Any | None,
         reader: MediaReader | None,
     ) -> None:
-        """``adapter``: vLLM's ``LoRARequest``; ``reader``: for the request's media. Raises vLLM's refusal for parameters
-        that it does not take."""
+        """``adapter``: vLLM's ``LoRARequest``; ``reader``: for the request's media. Raises vLLM's refusal for
+        parameters that it does not take."""
         self.request = request
         self.generation = QueuedGeneration(request, self._abort)
         self.num_places = request.beam_width or request.num_sequences
