@@ -10,6 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from mindserve_engine.first_line import first_line
+from mindserve_engine.first_look import look_at
 from mindserve_engine.interface import EngineError
 from mindserve_engine.media.facts import read_media
 from mindserve_engine.model_folder import default_top_k, eos_token_ids
@@ -69,6 +70,7 @@ def prepare(options: EngineOptions, *, headless: bool = False) -> tuple[Any, Any
         nodes = (numeric(options.vllm.nodes[0]), *options.vllm.nodes[1:])
         options = msgspec.structs.replace(options, vllm=msgspec.structs.replace(options.vllm, nodes=nodes))
     arguments = engine_arguments(options, lora_rank=largest_rank(options.adapters))
+    look_at(options.model_path)
     set_media_environment(options, os.environ)
     from vllm.engine.arg_utils import AsyncEngineArgs  # here, not above: it takes seconds, and reads the environment
 

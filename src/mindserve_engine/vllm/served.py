@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from vllm.lora.request import LoRARequest
+from vllm.multimodal import MULTIMODAL_REGISTRY
 
 from mindserve_engine.first_line import first_line
 from mindserve_engine.generation import QueuedGeneration, num_media_bytes
@@ -185,6 +186,6 @@ class Served:
 
 def _reader(launched: Launched) -> MediaReader:
     assert launched.media is not None
-    llm, config = launched.llm, launched.llm.model_config
-    processor = llm.renderer.get_mm_processor()
+    config = launched.llm.model_config
+    processor = MULTIMODAL_REGISTRY.create_processor(config)
     return MediaReader(launched.media.facts, processor, dtype=config.dtype, are_bytes=normalises_on_device(config))

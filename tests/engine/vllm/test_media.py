@@ -7,21 +7,26 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
+import httpx2
 import msgspec
 import pytest
 import pytest_asyncio
 
 pytest.importorskip("vllm", reason="make vllm-env brings it")
 
+from mindserve.chat.tokenizer import load_tokenizer
 from mindserve_engine.interface import EngineUnavailable, RequestInvalid
 from mindserve_engine.options import EngineOptions
 from mindserve_engine.registry import create_engine
-from mindserve_engine.types import Capability, GenerationRequest, SamplingParams, SequenceEvent
+from mindserve_engine.types import Capability, GenerationRequest, MediaKind, SamplingParams, SequenceEvent
 from tests import tiny_media_models as tiny
 from tests.engine.contract.subjects import tokens_of
 from tests.engine.drive import Driver, assert_continues
 from tests.engine.media import NUM_TOKENS, MediaPair, continuation, make_pair
+from tests.integration.test_native_media import HEARING, SEEING, body_of, check
 from tests.media_prompts import Prompt, film, item, picture, prompt, sound
+from tests.media_service import Service, media_service, part
+from tests.serving import Model
 
 pytestmark = [pytest.mark.timeout(1800), pytest.mark.asyncio(loop_scope="module")]
 
@@ -33,7 +38,9 @@ WIDTH = 128
 
 
 class Served:
-    """A started engine, and the model that it should equal."""
+    """A started engine, the model that it should equal, and a server of it."""
+
+    service: Service
 
     def __init__(self, pair: MediaPair, **options: Any) -> None:
         self.pair, self._number = pair, 0
@@ -58,12 +65,11 @@ class Served:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module", params=tiny.NAMES)
 async def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Served]:
-    made = Served(make_pair(request.param, tmp_path_factory.mktemp(request.param), hidden_size=WIDTH))
-    try:
-        await made.engine.start()
+    folder = tmp_path_factory.mktemp(request.param)
+    made = Served(make_pair(request.param, folder, hidden_size=WIDTH))
+    async with media_service(Model(made.engine, load_tokenizer(folder)), folder / "files") as service:
+        made.service = service
         yield made
-    finally:
-        await made.engine.close()
 
 
 async def test_mixed_batch_cold_and_warm(served: Served) -> None:
@@ -148,3 +154,18 @@ async def test_media_of_others_take_the_room(served: Served) -> None:
         [tokens_of(events)[0] for events in await served.answers([half])],
         [continuation(served.pair.name, served.pair.theirs, half)],
     )
+
+
+async def test_files_over_http_are_what_the_engine_is_given(served: Served) -> None:
+    """Text of the engine's answer, and tokens in ``usage``; what the model does not take is refused before a fetch."""
+    service, hears = served.service, served.pair.name == "qwen2_audio"
+    given = HEARING if hears else SEEING
+    async with httpx2.AsyncClient(base_url=service.live.url, timeout=300) as client:
+        answers = [await check(service, client, number, "What is it? ", file) for number, file in enumerate(given)]
+        assert len(set(answers)) > 1
+        await check(service, client, 100, given[0], "and", given[-1], "<|image_pad|><|AUDIO|> are two things")
+        other = MediaKind.IMAGE if hears else MediaKind.AUDIO
+        refused = await client.post("/v1/chat/completions", json=body_of(part(other, "http://media.test/a.png")))
+    assert refused.status_code == 422
+    assert f"messages[0].content[0].type: {other} input" in refused.json()["error"]
+    assert not service.web.looked_up
