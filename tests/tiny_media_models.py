@@ -59,6 +59,8 @@ _VISION_TOKENS: Final = {
     "vision_start_token_id": VISION_START,
     "vision_end_token_id": VISION_END,
 }
+_TWICE: Final = {"language_model.model.model.": "language_model.model."}
+"""transformers 5.19 writes the part of Qwen2-Audio's names that it has added a second time; published folders do not."""
 NAMES: Final = ("qwen2_vl", "qwen2_5_vl", "qwen2_audio")
 
 
@@ -68,6 +70,7 @@ def build(name: str, folder: Path, *, seed: int = 11, **text: Any) -> Path:
     model = _MODELS[name]({**_TEXT, **text})
     tiny_models._enlarge_zeros(model)
     model.save_pretrained(folder)
+    rename_weights(folder, _TWICE)
     tokenizer().save_pretrained(folder)
     processor(name).save_pretrained(folder)
     return folder
