@@ -60,7 +60,7 @@ _VISION_TOKENS: Final = {
     "vision_end_token_id": VISION_END,
 }
 _TWICE: Final = {"language_model.model.model.": "language_model.model."}
-"""transformers 5.19 writes the part of Qwen2-Audio's names that it has added a second time; published folders do not."""
+"""transformers 5.19 writes a part of the names of Qwen2-Audio's weights twice; published folders do not."""
 NAMES: Final = ("qwen2_vl", "qwen2_5_vl", "qwen2_audio")
 
 

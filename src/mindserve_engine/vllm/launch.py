@@ -20,6 +20,7 @@ from mindserve_engine.vllm.adapters import largest_rank
 from mindserve_engine.vllm.addresses import numeric
 from mindserve_engine.vllm.arguments import engine_arguments, optional_arguments, set_environment
 from mindserve_engine.vllm.media import KINDS, TakenMedia, set_media_environment, taken
+from mindserve_engine.vllm.plugin import register
 
 _CAPABILITIES: Final = frozenset(
     {
@@ -80,6 +81,7 @@ def prepare(options: EngineOptions, *, headless: bool = False) -> tuple[Any, Any
         raise EngineError(f"this release of vLLM has no engine argument {', '.join(unknown)}")
     try:
         args = AsyncEngineArgs(**(optional_arguments(dict.fromkeys(known)) | arguments))
+        register()  # vLLM calls it once in a process, which may serve other models later
         if "max_model_len" not in options.engine_args:
             args.max_model_len = _max_context(args, options)
         # Of a copy: it writes into the arguments what it has inferred, and would not take that a second time.

@@ -71,6 +71,8 @@ class Running:
         def ended(task: asyncio.Task[None]) -> None:
             left.discard(task)
             if not left:
+                if self._media is not None:
+                    self._media.cancel()  # where it waits for those of other requests
                 self._ranks.leave(self._rank, self.num_places)
                 on_end(self)
 
