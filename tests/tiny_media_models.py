@@ -43,7 +43,7 @@ CHAT_TEMPLATE: Final = (
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
 MIN_PIXELS, MAX_PIXELS = 56 * 56, 28 * 28 * 64
-AUDIO_SECONDS: Final = 1
+AUDIO_SECONDS = 1
 TOKENS_PER_SECOND: Final = 2
 
 _ROPE: Final = {"rope_type": "default", "rope_theta": 10000.0}

@@ -31,6 +31,9 @@ PLUGINS: Final = "vllm.general_plugins"
 """The group in which vLLM looks for what its processes load."""
 OWN_PLUGIN: Final = "mindserve"
 _ALLOWED_PLUGINS: Final = "VLLM_PLUGINS"
+FRAMES: Final = 3000
+"""Of recordings: 30 s in hundredths, as Qwen2-Audio was published."""
+_FEW_FRAMES: Final = 16
 _NEEDS_PLUGIN: Final = f"media on vLLM need its plug-in {OWN_PLUGIN}"
 
 
@@ -91,7 +94,7 @@ def smallest_prompts(model: MediaModel) -> list[tuple[list[int], MediaItem]]:
     shapes = {
         MediaKind.IMAGE: (side, side, 3),
         MediaKind.VIDEO: (model.frames_per_patch, side, side, 3),
-        MediaKind.AUDIO: (model.max_samples // 2,),
+        MediaKind.AUDIO: (min(model.max_samples, _FEW_FRAMES * model.samples_per_frame),),
     }
     prompts = []
     for kind, shape in shapes.items():
@@ -132,10 +135,14 @@ class TakenMedia:
 def taken(
     facts: MediaFacts, limits: Mapping[MediaKind, int], *, encoder_tokens: int, video_tokens: int
 ) -> TakenMedia | None:
-    """``None``: no kind is left. ``encoder_tokens``: for which vLLM has room whatever the model takes."""
+    """``None``: no kind is left. ``encoder_tokens``: for which vLLM has room whatever the model takes.
+
+    Raises ``EngineError`` for a model whose media vLLM cannot compute."""
     kinds = [kind for kind in MediaKind if limits.get(kind) and facts.model.token_id(kind) is not None]
     if not kinds:
         return None
+    if MediaKind.AUDIO in kinds and (num_frames := facts.model.max_samples // facts.model.samples_per_frame) != FRAMES:
+        raise EngineError(f"vLLM takes recordings of {FRAMES} frames alone, those of this model have {num_frames}")
     ids = {f"{kind}_token_id": facts.model.token_id(kind) if kind in kinds else None for kind in MediaKind}
     most = max(encoder_tokens, *(max_tokens(facts.model, kind, video_tokens) for kind in kinds))
     return TakenMedia(facts, msgspec.structs.replace(facts.model, **ids), limits, most)

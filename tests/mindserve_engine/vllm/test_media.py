@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import math
+import shutil
+import sys
+from dataclasses import replace
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from mindserve_engine.interface import EngineError, RequestInvalid
@@ -14,7 +18,7 @@ from mindserve_engine.media.facts import MediaFacts, read_media
 from mindserve_engine.media_admission import check_media
 from mindserve_engine.options import EngineOptions
 from mindserve_engine.types import EngineInfo, GenerationRequest, MediaKind
-from mindserve_engine.vllm import media
+from mindserve_engine.vllm import launch, media
 from mindserve_engine.vllm.arguments import engine_arguments
 from tests import tiny_media_models as tiny
 from tests import tiny_models
@@ -71,6 +75,17 @@ def test_kinds_that_vllm_was_told_not_to_take(folders: dict[str, Path]) -> None:
     assert (images.model.image_token_id, images.model.video_token_id) == (tiny.IMAGE, None)
     assert images.max_item_tokens == 256
     assert media.taken(seeing, {MediaKind.IMAGE: 0, MediaKind.VIDEO: 0}, **ROOM) is None
+
+
+def test_recordings_of_a_length_that_vllm_does_not_know(folders: dict[str, Path]) -> None:
+    hearing = facts(folders["qwen2_audio"])
+    limits = {MediaKind.AUDIO: 20}
+    with pytest.raises(EngineError, match="vLLM takes recordings of 3000 frames alone, those of this model have 100"):
+        media.taken(hearing, limits, **ROOM)
+    published = replace(hearing, model=msgspec.structs.replace(hearing.model, max_samples=480_000))
+    taken = media.taken(published, limits, **ROOM)
+    assert taken is not None
+    assert (taken.model, taken.max_item_tokens) == (published.model, 750)
 
 
 def test_more_or_larger_items_than_vllm_takes_are_refused(folders: dict[str, Path]) -> None:
@@ -134,6 +149,17 @@ def test_processes_are_told_what_they_serve(folders: dict[str, Path], monkeypatc
         media.set_media_environment(EngineOptions(model_path=folders["qwen2_vl"]), environ)
     environ["VLLM_PLUGINS"] = "ascend,mindserve"
     media.set_media_environment(EngineOptions(model_path=folders["qwen2_vl"]), environ)
+
+
+def test_a_folder_that_lacks_a_file_is_told_before_vllm_is_imported(
+    folders: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(folders["qwen2_vl"], tmp_path, dirs_exist_ok=True)
+    (tmp_path / "preprocessor_config.json").unlink()
+    monkeypatch.setattr(launch, "set_environment", lambda _: None)
+    monkeypatch.setitem(sys.modules, "vllm", None)
+    with pytest.raises(EngineError, match=r"no preprocessor_config\.json in the model folder"):
+        launch.prepare(EngineOptions(model_path=tmp_path))
 
 
 def test_an_installation_without_the_plugin_is_told(folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
