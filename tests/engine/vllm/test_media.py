@@ -25,7 +25,7 @@ from tests.engine.drive import Driver, assert_continues
 from tests.engine.media import NUM_TOKENS, MediaPair, continuation, make_pair
 from tests.integration.test_native_media import HEARING, SEEING, body_of, check
 from tests.media_prompts import Prompt, film, item, picture, prompt, sound
-from tests.media_service import Service, media_service, part
+from tests.media_service import Service, media_service, part, text
 from tests.serving import Model
 
 pytestmark = [pytest.mark.timeout(1800), pytest.mark.asyncio(loop_scope="module")]
@@ -167,9 +167,16 @@ async def test_files_over_http_are_what_the_engine_is_given(served: Served) -> N
     async with httpx2.AsyncClient(base_url=service.live.url, timeout=300) as client:
         answers = [await check(service, client, number, "What is it? ", file) for number, file in enumerate(given)]
         assert len(set(answers)) > 1
-        await check(service, client, 100, given[0], "and", given[-1], "<|image_pad|><|AUDIO|> are two things")
+        await check(service, client, 100, given[0], "and", given[-1], "are two things")
+        spelt = body_of(part(given[0].kind, given[0].data_url), text("<|image_pad|><|video_pad|><|AUDIO|>"))
+        answer = await client.post("/v1/chat/completions", json=spelt)
         other = MediaKind.IMAGE if hears else MediaKind.AUDIO
         refused = await client.post("/v1/chat/completions", json=body_of(part(other, "http://media.test/a.png")))
+    assert answer.status_code == 200, answer.text
+    asked = service.asked[-1]
+    assert answer.json()["usage"]["prompt_tokens"] == len(asked.prompt_token_ids)
+    places = {tiny.IMAGE, tiny.VIDEO, tiny.AUDIO}
+    assert sum(token in places for token in asked.prompt_token_ids) == asked.media[0].num_tokens
     assert refused.status_code == 422
     assert f"messages[0].content[0].type: {other} input" in refused.json()["error"]
     assert not service.web.looked_up
