@@ -102,6 +102,7 @@ test-vllm-short: vllm-env ## What CI runs of the vllm engine: its signatures and
 	$(VLLM_CONTRACT)
 
 test-vllm: vllm-env model test-vllm-short ## All that must hold of the vllm engine: conformance, kills, two machines; not part of make test
+	$(VLLM_VENV)/bin/python -m pytest -rs -W default tests/engine/vllm
 	$(VLLM_VENV)/bin/python -m tests.conformance.certify_vllm $(ARGS)
 	MINDSERVE_SCALE=1 $(VLLM_VENV)/bin/python -m pytest -s -W default --timeout 3600 tests/engine/scale
 

@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 import torch
 
-from mindserve_engine.native.media.positions import PositionRule
+from mindserve_engine.media.positions import PositionRule
 from mindserve_engine.types import MediaItem, MediaKind, MediaModel
 from tests import tiny_media_models as tiny
 

@@ -43,7 +43,7 @@ CHAT_TEMPLATE: Final = (
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
 MIN_PIXELS, MAX_PIXELS = 56 * 56, 28 * 28 * 64
-AUDIO_SECONDS: Final = 1
+AUDIO_SECONDS = 1
 TOKENS_PER_SECOND: Final = 2
 
 _ROPE: Final = {"rope_type": "default", "rope_theta": 10000.0}
@@ -59,6 +59,8 @@ _VISION_TOKENS: Final = {
     "vision_start_token_id": VISION_START,
     "vision_end_token_id": VISION_END,
 }
+_TWICE: Final = {"language_model.model.model.": "language_model.model."}
+"""transformers 5.19 writes a part of the names of Qwen2-Audio's weights twice; published folders do not."""
 NAMES: Final = ("qwen2_vl", "qwen2_5_vl", "qwen2_audio")
 
 
@@ -68,6 +70,7 @@ def build(name: str, folder: Path, *, seed: int = 11, **text: Any) -> Path:
     model = _MODELS[name]({**_TEXT, **text})
     tiny_models._enlarge_zeros(model)
     model.save_pretrained(folder)
+    rename_weights(folder, _TWICE)
     tokenizer().save_pretrained(folder)
     processor(name).save_pretrained(folder)
     return folder
@@ -110,6 +113,12 @@ def change_json(path: Path, **changes: Any) -> None:
     path.write_text(json.dumps({key: value for key, value in content.items() if value is not None}))
 
 
+def _sections(text: dict[str, Any]) -> list[int]:
+    """Pairs of a head's numbers that turn with time, row and column."""
+    pairs = text["hidden_size"] // text["num_attention_heads"] // 2
+    return [pairs // 4, 3 * pairs // 8, 3 * pairs // 8]
+
+
 def _vl(text: dict[str, Any]) -> PreTrainedModel:
     vision = {
         "depth": 3,
@@ -119,7 +128,7 @@ def _vl(text: dict[str, Any]) -> PreTrainedModel:
         "mlp_ratio": 2,
         "initializer_range": 0.15,
     }
-    text = {**text, "rope_parameters": {**_ROPE, "mrope_section": [2, 3, 3]}}
+    text = {**text, "rope_parameters": {**_ROPE, "mrope_section": _sections(text)}}
     return Qwen2VLForConditionalGeneration(Qwen2VLConfig(**_parts(text, vision)))
 
 
@@ -135,7 +144,7 @@ def _vl_2_5(text: dict[str, Any]) -> PreTrainedModel:
         "tokens_per_second": TOKENS_PER_SECOND,
         "initializer_range": 0.15,
     }
-    text = {**text, "rope_parameters": {**_ROPE, "mrope_section": [2, 3, 3]}}
+    text = {**text, "rope_parameters": {**_ROPE, "mrope_section": _sections(text)}}
     return Qwen2_5_VLForConditionalGeneration(Qwen2_5_VLConfig(**_parts(text, vision)))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from mindserve_engine.interface import RequestInvalid
+from mindserve_engine.interface import EngineUnavailable, RequestInvalid
 from mindserve_engine.types import EngineInfo, GenerationRequest, MediaItem, MediaKind, MediaModel
 
 _NUM_DIMENSIONS: Final = {MediaKind.IMAGE: 3, MediaKind.VIDEO: 4, MediaKind.AUDIO: 1}
@@ -33,6 +33,16 @@ def check_media(request: GenerationRequest, info: EngineInfo) -> None:
         _check_place(field, item, info.media, request.prompt_token_ids, after=end)
         end = item.start + item.num_tokens
     _check_all_filled(request, info.media)
+
+
+def check_media_room(wanted: int, *, in_flight: int, limit: int) -> None:
+    """In bytes of pixels and samples. Raise ``RequestInvalid`` for more than there ever is room for, and
+    ``EngineUnavailable`` for what must wait for the media of other requests."""
+    if wanted > limit:
+        reason = f"have {wanted} bytes of pixels and samples together, the engine holds at most {limit}"
+        raise RequestInvalid(field="media", reason=reason)
+    if wanted and in_flight + wanted > limit:
+        raise EngineUnavailable(f"the media of other requests take {in_flight} of {limit} bytes")
 
 
 def _check_shape(field: str, item: MediaItem, model: MediaModel) -> None:

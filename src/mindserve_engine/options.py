@@ -79,6 +79,10 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     one item that is larger is held alone."""
     max_media_mb: int = 1024
     """Pixels and samples of all requests that run or wait."""
+    max_media_items: int = 20
+    """Of one request (maxMediaParts)."""
+    max_video_tokens: int = 8192
+    """Of one video (maxVideoTokens)."""
     media_positions: str = "extent"
     """Where text goes on behind a video, for models of the Qwen2-VL family: at the largest coordinate of the video
     ("extent"), as they were trained, or at its longer side ("side"), as transformers 5.24 counts."""

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from mindserve_engine.native.media.positions import prompt_positions
+from mindserve_engine.media.positions import prompt_positions
 from mindserve_engine.native.runner import LoadedModel
 from tests import media_prompts as given
 from tests import tiny_media_models as tiny
@@ -34,8 +34,9 @@ class MediaPair:
     expected: list[list[int]]
 
 
-def make_pair(name: str, path: Path) -> MediaPair:
-    tiny.build(name, path)
+def make_pair(name: str, path: Path, **text: Any) -> MediaPair:
+    """``text`` as for ``tiny.build``."""
+    tiny.build(name, path, **text)
     theirs = tiny.load(path)
     ours = drive.load(path, block_size=16)
     prompts = hearing_prompts(ours) if name == "qwen2_audio" else seeing_prompts(ours)

@@ -48,6 +48,8 @@ def choose_engine(loaded: LoadedConfig, weights: Path) -> EngineChoice:
         deterministic=model.deterministic,
         media_positions=model.media_positions,
         max_media_mb=config.media_config.max_media_in_flight,
+        max_media_items=config.media_config.max_media_parts,
+        max_video_tokens=config.media_config.max_video_tokens,
         heartbeat_timeout_s=float(backend.engine_heartbeat_timeout),
         adapters={module.name: adapter_path(module, loaded.base) for module in deploy.lora_modules},
         trust_remote_code=model.trust_remote_code,

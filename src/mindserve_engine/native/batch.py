@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from mindserve_engine.beam import Candidate
+from mindserve_engine.media.positions import Positions
 from mindserve_engine.native.media.encoding import Encoder
-from mindserve_engine.native.media.positions import Positions
 from mindserve_engine.native.media.prompt import Overlay
 from mindserve_engine.types import SamplingParams, TokenLogprobs
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from mindserve_engine.media.positions import Positions
 from mindserve_engine.native.batch import SampleRow, StepBatch
-from mindserve_engine.native.media.positions import Positions
 from mindserve_engine.native.scheduler import Schedule
 from mindserve_engine.native.sequence import Sequence
 

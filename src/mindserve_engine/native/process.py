@@ -9,10 +9,11 @@ import msgspec
 import zmq
 
 from mindserve_engine.admission import check_request
+from mindserve_engine.first_look import look_at
 from mindserve_engine.generation import QueuedGeneration, num_media_bytes
 from mindserve_engine.grammar import GrammarCompiler, check_grammar
 from mindserve_engine.interface import Engine, EngineError, EngineUnavailable, QueueFull, RequestInvalid
-from mindserve_engine.native.first_look import look_at
+from mindserve_engine.media_admission import check_media_room
 from mindserve_engine.native.ledger import total
 from mindserve_engine.native.supervisor import Supervisor
 from mindserve_engine.options import EngineOptions
@@ -88,13 +89,9 @@ class NativeEngine:
         return instance.submit(request)
 
     def _check_media_room(self, request: GenerationRequest) -> None:
-        limit, wanted = self._options.max_media_mb * 2**20, num_media_bytes(request)
-        if wanted > limit:
-            reason = f"have {wanted} bytes of pixels and samples together, the engine holds at most {limit}"
-            raise RequestInvalid(field="media", reason=reason)
+        wanted = num_media_bytes(request)
         in_flight = sum(instance.ledger.num_media_bytes for instance in self._instances) if wanted else 0
-        if in_flight + wanted > limit:
-            raise EngineUnavailable(f"the media of other requests take {in_flight} of {limit} bytes")
+        check_media_room(wanted, in_flight=in_flight, limit=self._options.max_media_mb * 2**20)
 
     def _check_ready(self) -> None:
         health = self.health()

@@ -8,6 +8,7 @@ from typing import Any, Final
 from mindserve_engine.interface import EngineError
 from mindserve_engine.options import EngineOptions
 from mindserve_engine.vllm.adapters import room_for_rank
+from mindserve_engine.vllm.media import media_arguments
 from mindserve_engine.vllm.scale import scale_arguments
 
 ALL_LOGPROBS: Final = -1
@@ -61,7 +62,8 @@ def engine_arguments(options: EngineOptions, *, lora_rank: int = 0) -> dict[str,
         num_running = min(options.vllm.max_loras, num_adapters) or num_adapters
         arguments |= {"enable_lora": True, "max_loras": num_running, "max_cpu_loras": num_adapters}
         arguments["max_lora_rank"] = max(lora_rank, room_for_rank(options.vllm.max_lora_rank))
-    return arguments | scale_arguments(options.vllm) | dict(options.engine_args)
+    arguments |= media_arguments(options) | scale_arguments(options.vllm)
+    return arguments | dict(options.engine_args)
 
 
 def optional_arguments(known: Mapping[str, object]) -> dict[str, Any]:

@@ -77,7 +77,7 @@ class VllmEngine:
         from mindserve_engine.vllm.served import Served  # here: it imports vllm
 
         assert self._processes is not None
-        self._served = Served(launched, self._processes, self._options.vllm)
+        self._served = Served(launched, self._processes, self._options)
         self._info = launched.info
         await self._served.load_adapters(self._options.adapters)
         await self._served.warm_up()
@@ -100,6 +100,7 @@ class VllmEngine:
         if request.grammar is not None:
             await self.check_grammar(request.grammar)
         served = self._ready()
+        served.check_media(request)
         if request.request_id in served.running:
             raise RequestInvalid(field="request_id", reason=f"{request.request_id} is in use")
         limit = self._options.max_waiting

@@ -10,13 +10,17 @@ from typing import Any, Final
 import msgspec
 
 from mindserve_engine.first_line import first_line
+from mindserve_engine.first_look import look_at
 from mindserve_engine.interface import EngineError
+from mindserve_engine.media.facts import read_media
 from mindserve_engine.model_folder import default_top_k, eos_token_ids
 from mindserve_engine.options import EngineOptions
 from mindserve_engine.types import Capability, EngineInfo
 from mindserve_engine.vllm.adapters import largest_rank
 from mindserve_engine.vllm.addresses import numeric
 from mindserve_engine.vllm.arguments import engine_arguments, optional_arguments, set_environment
+from mindserve_engine.vllm.media import KINDS, TakenMedia, set_media_environment, taken
+from mindserve_engine.vllm.plugin import register
 
 _CAPABILITIES: Final = frozenset(
     {
@@ -38,11 +42,14 @@ class Launched:
     info: EngineInfo
     has_all_temperatures: bool
     """Whether ``temperature.TemperatureOutside`` runs in its workers."""
+    media: TakenMedia | None
+    """``None``: it takes text alone."""
 
 
 def launch(options: EngineOptions) -> Launched:
     """Raises ``EngineError`` with one line, ``ImportError`` where vllm is not installed."""
     _, config, has_all_temperatures = prepare(options)
+    media = _media(config, options)
     from vllm.v1.engine.async_llm import AsyncLLM
 
     from mindserve_engine.vllm.figures import NoFigures
@@ -51,7 +58,7 @@ def launch(options: EngineOptions) -> Launched:
         llm = AsyncLLM.from_vllm_config(config, stat_loggers=[NoFigures], disable_log_stats=True)
     except Exception as error:  # whatever a machine without room makes vLLM raise
         raise _cannot_run(options, error) from error
-    return Launched(llm, _info(config, options), has_all_temperatures)
+    return Launched(llm, _info(config, options, media), has_all_temperatures, media)
 
 
 def prepare(options: EngineOptions, *, headless: bool = False) -> tuple[Any, Any, bool]:
@@ -64,6 +71,8 @@ def prepare(options: EngineOptions, *, headless: bool = False) -> tuple[Any, Any
         nodes = (numeric(options.vllm.nodes[0]), *options.vllm.nodes[1:])
         options = msgspec.structs.replace(options, vllm=msgspec.structs.replace(options.vllm, nodes=nodes))
     arguments = engine_arguments(options, lora_rank=largest_rank(options.adapters))
+    look_at(options.model_path)
+    set_media_environment(options, os.environ)
     from vllm.engine.arg_utils import AsyncEngineArgs  # here, not above: it takes seconds, and reads the environment
 
     known = {field.name for field in dataclasses.fields(AsyncEngineArgs)}
@@ -72,6 +81,7 @@ def prepare(options: EngineOptions, *, headless: bool = False) -> tuple[Any, Any
         raise EngineError(f"this release of vLLM has no engine argument {', '.join(unknown)}")
     try:
         args = AsyncEngineArgs(**(optional_arguments(dict.fromkeys(known)) | arguments))
+        register()  # vLLM calls it once in a process, which may serve other models later
         if "max_model_len" not in options.engine_args:
             args.max_model_len = _max_context(args, options)
         # Of a copy: it writes into the arguments what it has inferred, and would not take that a second time.
@@ -101,7 +111,21 @@ def _add_temperatures(config: Any) -> bool:
     return True
 
 
-def _info(config: Any, options: EngineOptions) -> EngineInfo:
+def _media(config: Any, options: EngineOptions) -> TakenMedia | None:
+    model, scheduler = config.model_config, config.scheduler_config
+    kinds = KINDS.get(str(model.hf_config.model_type), ())
+    if not kinds:
+        return None
+    limits = {kind: int(model.multimodal_config.get_limit_per_prompt(kind.value)) for kind in kinds}
+    return taken(
+        read_media(options.model_path, model.hf_config),
+        limits,
+        encoder_tokens=int(scheduler.encoder_cache_size),
+        video_tokens=min(options.max_video_tokens, int(model.max_model_len)),
+    )
+
+
+def _info(config: Any, options: EngineOptions, media: TakenMedia | None) -> EngineInfo:
     model, cache = config.model_config, config.cache_config
     vocab_size = int(model.get_vocab_size())
     configs = (model.hf_config.to_dict(), model.hf_text_config.to_dict())
@@ -116,8 +140,11 @@ def _info(config: Any, options: EngineOptions) -> EngineInfo:
         block_size=int(cache.block_size or 0),
         num_blocks=int(cache.num_gpu_blocks or 0),
         max_batch_size=int(config.scheduler_config.max_num_seqs),
-        capabilities=_CAPABILITIES | ({Capability.LORA} if options.adapters else frozenset()),
+        capabilities=_CAPABILITIES
+        | ({Capability.LORA} if options.adapters else frozenset())
+        | ({Capability.MEDIA} if media else frozenset()),
         adapters=tuple(options.adapters),
+        media=None if media is None else media.model,
         device=str(config.device_config.device_type),
         weights=str(model.quantization or model.dtype).removeprefix("torch."),
     )

@@ -15,6 +15,7 @@ from mindserve_engine.types import EngineInfo, GenerationRequest, SequenceEvent
 from mindserve_engine.vllm.answers import finish_reason, ranked, token_logprobs
 from mindserve_engine.vllm.clock import StepClock
 from mindserve_engine.vllm.faults import reason
+from mindserve_engine.vllm.media_input import MediaReader, ReadyMedia
 from mindserve_engine.vllm.params import num_tokens, search_params, sequence_params
 from mindserve_engine.vllm.ranks import Ranks
 from mindserve_engine.vllm.search import StepOfBeam, run_search
@@ -33,8 +34,10 @@ class Running:
         ranks: Ranks,
         *,
         adapter: Any | None,
+        reader: MediaReader | None,
     ) -> None:
-        """``adapter``: vLLM's ``LoRARequest``. Raises vLLM's refusal for parameters that it does not take."""
+        """``adapter``: vLLM's ``LoRARequest``; ``reader``: for the request's media. Raises vLLM's refusal for
+        parameters that it does not take."""
         self.request = request
         self.generation = QueuedGeneration(request, self._abort)
         self.num_places = request.beam_width or request.num_sequences
@@ -43,6 +46,8 @@ class Running:
         """Of its prompt; None: nothing has come yet."""
         self._llm, self._clock, self._info = llm, clock, info
         self._adapter = adapter
+        self._reader = reader
+        self._media: asyncio.Future[ReadyMedia] | None = None
         self._ranks = ranks
         self._rank = 0
         self._params = [] if request.beam_width else [sequence_params(request, i, info) for i in self._indices]
@@ -55,6 +60,8 @@ class Running:
     def start(self, on_end: Callable[[Running], None]) -> QueuedGeneration:
         """``on_end`` is called when vLLM has nothing left to do for the request."""
         self._rank = self._ranks.place(self.num_places)
+        if self.request.media and self._reader is not None:
+            self._media = self._reader.start(self.request.media)
         if self.request.beam_width:
             self._tasks[0] = asyncio.create_task(self._watched(self._search))
         else:
@@ -64,6 +71,8 @@ class Running:
         def ended(task: asyncio.Task[None]) -> None:
             left.discard(task)
             if not left:
+                if self._media is not None:
+                    self._media.cancel()  # where it waits for those of other requests
                 self._ranks.leave(self._rank, self.num_places)
                 on_end(self)
 
@@ -139,11 +148,17 @@ class Running:
             raise GenerationFailed("vLLM gave a beam up")
         return step
 
+    async def _prompt(self, token_ids: list[int]) -> Any:
+        """vLLM's input."""
+        if self._media is None:
+            return tokens_input(token_ids)
+        return (await asyncio.shield(self._media)).prompt(token_ids)
+
     async def _outputs(
         self, name: str, output_token_ids: list[int], params: SamplingParams
     ) -> AsyncIterator[tuple[Any, Any]]:
         """vLLM's outputs for the prompt and what follows it, with the timings of their tokens."""
-        prompt = tokens_input(self.request.prompt_token_ids + output_token_ids)
+        prompt = await self._prompt(self.request.prompt_token_ids + output_token_ids)
         rank = self._rank if self._ranks.number > 1 else None
         self._clock.open(name)
         self._ranks.open(self._rank)

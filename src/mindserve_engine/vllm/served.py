@@ -8,15 +8,20 @@ from pathlib import Path
 from typing import Any, Final
 
 from vllm.lora.request import LoRARequest
+from vllm.multimodal import MULTIMODAL_REGISTRY
 
 from mindserve_engine.first_line import first_line
-from mindserve_engine.generation import QueuedGeneration
+from mindserve_engine.generation import QueuedGeneration, num_media_bytes
 from mindserve_engine.interface import EngineError, GenerationFailed, RequestInvalid
-from mindserve_engine.options import VllmOptions
-from mindserve_engine.types import EngineStats, GenerationRequest, SamplingParams
+from mindserve_engine.media_admission import check_media_room
+from mindserve_engine.options import EngineOptions
+from mindserve_engine.types import EngineStats, GenerationRequest, MediaItem, SamplingParams
 from mindserve_engine.vllm.clock import StepClock
 from mindserve_engine.vllm.faults import REFUSALS
 from mindserve_engine.vllm.launch import Launched
+from mindserve_engine.vllm.media import check_items, smallest_prompts
+from mindserve_engine.vllm.media_input import MediaReader
+from mindserve_engine.vllm.media_processor import normalises_on_device
 from mindserve_engine.vllm.params import check_params
 from mindserve_engine.vllm.processes import Processes, end_processes
 from mindserve_engine.vllm.ranks import Ranks
@@ -30,16 +35,19 @@ _SHUTDOWN_S: Final = 4.0
 class Served:
     """One event loop owns it."""
 
-    def __init__(self, launched: Launched, processes: Processes, options: VllmOptions) -> None:
+    def __init__(self, launched: Launched, processes: Processes, options: EngineOptions) -> None:
         self._llm = launched.llm
         self._info = launched.info
         self._processes = processes
         self._has_all_temperatures = launched.has_all_temperatures
+        self._media = launched.media
+        self._reader = None if launched.media is None else _reader(launched)
+        self._max_media_bytes = options.max_media_mb * 2**20
         self.running: dict[str, Running] = {}
         """By request id, in the order in which they came."""
         self._adapters: dict[str, LoRARequest] = {}
         self._clock = StepClock(self._name_of)
-        self.ranks = Ranks(options.data_parallel, options.stall_timeout_s)
+        self.ranks = Ranks(options.vllm.data_parallel, options.vllm.stall_timeout_s)
         self._num_prompt_tokens = self._num_cached_tokens = 0
         self._watch_steps()
 
@@ -76,23 +84,37 @@ class Served:
     async def warm_up(self) -> None:
         """The first request of all takes seconds, in which kernels are prepared: nobody should wait for that. Each copy
         of the model gets one: those that come together are dealt out."""
-        await asyncio.gather(*(self._warm_up(number) for number in range(self.ranks.number)))
+        prompts: list[tuple[list[int], tuple[MediaItem, ...]]] = [([0], ())]
+        if self._media is not None:
+            prompts += [(token_ids, (item,)) for token_ids, item in smallest_prompts(self._media.model)]
+        for kind, (token_ids, media) in enumerate(prompts):
+            numbers = range(self.ranks.number)
+            await asyncio.gather(*(self._warm_up(f"warm-up-{kind}-{number}", token_ids, media) for number in numbers))
         self._num_prompt_tokens = self._num_cached_tokens = 0
 
-    async def _warm_up(self, number: int) -> None:
+    async def _warm_up(self, name: str, token_ids: list[int], media: tuple[MediaItem, ...]) -> None:
         request = GenerationRequest(
-            request_id=f"warm-up-{number}",
-            prompt_token_ids=[0],
+            request_id=name,
+            prompt_token_ids=token_ids,
             max_tokens=2,
             sampling=SamplingParams(temperature=1.0, top_k=2, top_p=0.9),
             num_logprobs=0,
             ignore_eos=True,
+            media=media,
         )
         try:
             async for _ in self.submit(request):
                 pass
         except GenerationFailed as error:
-            raise EngineError(f"vLLM does not answer: {error}") from error
+            of_what = f" with media of kind {media[0].kind}" if media else ""
+            raise EngineError(f"vLLM does not answer{of_what}: {error}") from error
+
+    def check_media(self, request: GenerationRequest) -> None:
+        """Raises ``AdmissionError`` for items that vLLM has no room for, ever or now."""
+        if request.media and self._media is not None:
+            check_items(request, self._media)
+            in_flight = sum(running.generation.num_media_bytes for running in self.running.values())
+            check_media_room(num_media_bytes(request), in_flight=in_flight, limit=self._max_media_bytes)
 
     def submit(self, request: GenerationRequest) -> QueuedGeneration:
         """Raises ``RequestInvalid`` for what vLLM cannot do."""
@@ -101,7 +123,9 @@ class Served:
         check_params(request, has_all_temperatures=self._has_all_temperatures)
         adapter = None if request.adapter is None else self._adapters[request.adapter]
         try:
-            running = Running(request, self._llm, self._clock, self._info, self.ranks, adapter=adapter)
+            running = Running(
+                request, self._llm, self._clock, self._info, self.ranks, adapter=adapter, reader=self._reader
+            )
         except REFUSALS as error:
             raise RequestInvalid(field="sampling", reason=first_line(error)) from error
         self.running[request.request_id] = running
@@ -153,6 +177,15 @@ class Served:
         """What is in flight fails with ``reason``."""
         self.fail_all(reason)
         await asyncio.gather(*(running.cancel() for running in list(self.running.values())))
+        if self._reader is not None:
+            self._reader.close()
         own = await asyncio.to_thread(self._processes.living)  # those of a next engine are not ours to end
         await asyncio.to_thread(self._llm.shutdown, _SHUTDOWN_S)
         await asyncio.to_thread(end_processes, own)
+
+
+def _reader(launched: Launched) -> MediaReader:
+    assert launched.media is not None
+    config = launched.llm.model_config
+    processor = MULTIMODAL_REGISTRY.create_processor(config)
+    return MediaReader(launched.media.facts, processor, dtype=config.dtype, are_bytes=normalises_on_device(config))

@@ -26,6 +26,16 @@ CALLS = [
     ("vllm.engine.arg_utils:AsyncEngineArgs.create_engine_config", ()),
     ("vllm.engine.arg_utils:AsyncEngineArgs.create_model_config", ()),
     ("vllm.inputs:tokens_input", ("prompt_token_ids",)),
+    ("vllm.inputs:mm_input", ("prompt_token_ids", "mm_kwargs", "mm_hashes", "mm_placeholders")),
+    ("vllm.plugins:load_general_plugins", ()),
+    ("vllm.config.multimodal:MultiModalConfig.get_limit_per_prompt", ("modality",)),
+    ("vllm.multimodal.inputs:MultiModalKwargsItems.from_hf_inputs", ("hf_inputs", "config_by_key")),
+    ("vllm.multimodal.registry:MultiModalRegistry.create_processor", ("model_config",)),
+    ("vllm.multimodal.registry:MultiModalRegistry.register_processor", ("processor", "info", "dummy_inputs")),
+    ("vllm.multimodal.processing:BaseMultiModalProcessor.get_dummy_mm_inputs", ("mm_counts",)),
+    ("vllm.multimodal.processing:BaseMultiModalProcessor._get_mm_fields_config", ("hf_inputs",)),
+    ("vllm.multimodal.processing:BaseProcessingInfo.get_supported_mm_limits", ()),
+    ("vllm.multimodal.processing:BaseProcessingInfo.get_data_parser", ()),
     ("vllm.v1.metrics.loggers:StatLoggerBase.record", ("scheduler_stats", "iteration_stats", "engine_idx")),
     ("vllm.v1.sample.logits_processor.builtin:process_dict_updates", ("req_entries", "batch_update", "new_state")),
 ]
@@ -62,6 +72,8 @@ FIELDS = [
         ],
     ),
     ("vllm.sampling_params:StructuredOutputsParams", ("grammar",)),
+    ("vllm.multimodal.inputs:PlaceholderRange", ("offset", "length")),
+    ("vllm.multimodal.registry:_ProcessorFactories", ("info", "processor", "dummy_inputs")),
     ("vllm.lora.request:LoRARequest", ("lora_name", "lora_int_id", "lora_path")),
 ]
 

@@ -13,8 +13,8 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
+from mindserve_engine.media.positions import PositionRule
 from mindserve_engine.native.media.encoder_cache import EncoderCache
-from mindserve_engine.native.media.positions import PositionRule
 from mindserve_engine.native.sequence import Sequence
 from mindserve_engine.types import MediaItem
 

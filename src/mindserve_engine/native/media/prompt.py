@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mindserve_engine.native.media.positions import PositionRule, Positions, prompt_positions
+from mindserve_engine.media.positions import PositionRule, Positions, prompt_positions
 from mindserve_engine.types import GenerationRequest, MediaItem
 
 

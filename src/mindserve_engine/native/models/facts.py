@@ -12,11 +12,11 @@ from transformers import AutoConfig, PretrainedConfig
 
 from mindserve_engine.first_line import first_line
 from mindserve_engine.interface import EngineError
+from mindserve_engine.media.facts import MediaFacts, read_media, takes_media
 from mindserve_engine.model_folder import END_OF_TURN, default_top_k, eos_token_ids, read_object, token_ids, within
 from mindserve_engine.native.models import chatglm
 from mindserve_engine.native.models.gguf_config import complete_config, read_config
 from mindserve_engine.native.models.rope import longest_context
-from mindserve_engine.native.multimodal.facts import MediaFacts, read_media, takes_media
 from mindserve_engine.native.weights.gguf_file import open_gguf
 
 _GGUF_EOS_KEYS: Final = ("tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id")

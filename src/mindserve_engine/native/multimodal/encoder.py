@@ -8,7 +8,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from mindserve_engine.native.media.positions import PositionRule
+from mindserve_engine.media.positions import PositionRule
 from mindserve_engine.native.media.prompt import Overlay
 from mindserve_engine.types import MediaItem
 

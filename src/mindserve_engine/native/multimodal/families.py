@@ -13,9 +13,9 @@ from transformers.models.qwen2_audio.modeling_qwen2_audio import Qwen2AudioEncod
 from transformers.models.qwen2_vl.modeling_qwen2_vl import Qwen2VisionTransformerPretrainedModel
 
 from mindserve_engine.interface import EngineError
+from mindserve_engine.media.facts import MediaFacts
 from mindserve_engine.native.multimodal.audio import AudioTower
 from mindserve_engine.native.multimodal.encoder import Tower, TowerEncoder
-from mindserve_engine.native.multimodal.facts import MediaFacts
 from mindserve_engine.native.multimodal.vision import VisionTower
 from mindserve_engine.native.weights.source import WeightSource
 from mindserve_engine.options import EngineOptions

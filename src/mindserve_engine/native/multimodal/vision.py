@@ -13,8 +13,8 @@ from torch import Tensor
 from torch.nn import functional
 from transformers.vision_utils import get_vision_position_ids, get_vision_window_index
 
+from mindserve_engine.media.patches import Normalisation, Patches, PatchShape
 from mindserve_engine.native.multimodal.blocks import ROWS, Rotation, TowerLayer, run_layer
-from mindserve_engine.native.multimodal.patches import Normalisation, Patches, PatchShape
 from mindserve_engine.types import MediaItem
 
 

@@ -10,8 +10,8 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from mindserve_engine.first_look import missing_shard, weight_files
 from mindserve_engine.interface import EngineError
-from mindserve_engine.native.first_look import missing_shard, weight_files
 from mindserve_engine.native.weights.source import missing, require_shape
 
 

@@ -13,8 +13,8 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from loops import Bench, FakeClock, ask
 
+from mindserve_engine.media.positions import PositionRule
 from mindserve_engine.native.batch import Sampled, StepBatch
-from mindserve_engine.native.media.positions import PositionRule
 from mindserve_engine.native.scheduler import Schedule
 from mindserve_engine.types import GenerationRequest, MediaItem, MediaKind
 

@@ -15,7 +15,7 @@ import torch
 import transformers
 from transformers.image_utils import OPENAI_CLIP_MEAN, OPENAI_CLIP_STD
 
-from mindserve_engine.native.multimodal.patches import Normalisation, Patches, PatchShape
+from mindserve_engine.media.patches import Normalisation, Patches, PatchShape
 from mindserve_engine.types import MediaModel
 from tests import media_prompts as given
 from tests import tiny_media_models as tiny

@@ -12,7 +12,7 @@ from transformers import Qwen2_5_VLConfig, Qwen2VLConfig
 from transformers.models.qwen2_5_vl.modeling_qwen2_5_vl import Qwen2_5_VLModel
 from transformers.models.qwen2_vl.modeling_qwen2_vl import Qwen2VLModel
 
-from mindserve_engine.native.media.positions import prompt_positions
+from mindserve_engine.media.positions import prompt_positions
 from mindserve_engine.native.media.prompt import PromptMedia
 from mindserve_engine.types import GenerationRequest, MediaItem, MediaKind
 from tests import media_prompts as given

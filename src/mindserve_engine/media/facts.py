@@ -10,8 +10,7 @@ from typing import Any, Final
 from transformers import PretrainedConfig
 
 from mindserve_engine.first_line import first_line
-from mindserve_engine.interface import EngineError
-from mindserve_engine.native.first_look import (
+from mindserve_engine.first_look import (
     PROCESSOR,
     USES,
     VIDEO_PROCESSOR,
@@ -19,8 +18,9 @@ from mindserve_engine.native.first_look import (
     read_object,
     require_processor,
 )
-from mindserve_engine.native.media.positions import PositionRule
-from mindserve_engine.native.multimodal.patches import Normalisation, PatchShape
+from mindserve_engine.interface import EngineError
+from mindserve_engine.media.patches import Normalisation, PatchShape
+from mindserve_engine.media.positions import PositionRule
 from mindserve_engine.types import MediaModel
 
 _MAX_TOKENS: Final = 4096

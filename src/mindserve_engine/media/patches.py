@@ -54,11 +54,12 @@ class Normalisation:
 class Patches:
     """The patches of one item, made where they are wanted: all together are many times larger than the pixels."""
 
-    def __init__(self, item: MediaItem, shape: PatchShape, normalisation: Normalisation) -> None:
+    def __init__(self, item: MediaItem, shape: PatchShape, normalisation: Normalisation | None) -> None:
+        """``normalisation``: ``None`` leaves the bytes as they are, for who normalises them later."""
         pixels = np.frombuffer(item.data, np.uint8).reshape(item.shape)
         self._frames = pixels[None] if item.kind is MediaKind.IMAGE else pixels
         self._shape = shape
-        self._table = normalisation.table(item.kind)
+        self._table = None if normalisation is None else normalisation.table(item.kind)
         _, height, width, _ = self._frames.shape
         self.num_steps = -(-len(self._frames) // shape.frames)
         self.height, self.width = height // shape.size, width // shape.size
@@ -69,13 +70,15 @@ class Patches:
         """Rows of tokens."""
         return self.height // self._shape.merge
 
-    def band(self, step: int, number: int) -> Floats:
+    def band(self, step: int, number: int) -> Floats | Pixels:
         """[patches, values of a patch] of one row of tokens of one step in time."""
         shape, rows = self._shape, self._shape.merge * self._shape.size
         last = len(self._frames) - 1
         frames = [min(step * shape.frames + offset, last) for offset in range(shape.frames)]
         pixels = self._frames[frames, number * rows : (number + 1) * rows]
-        values = np.stack([self._table[pixels[..., colour], colour] for colour in range(3)])
+        values: Floats | Pixels = np.moveaxis(pixels, -1, 0)
+        if self._table is not None:
+            values = np.stack([self._table[values[colour], colour] for colour in range(3)])
         side = (shape.merge, shape.size)
         parts = values.reshape(3, shape.frames, *side, self.width // shape.merge, *side)
         # colour, frame, row of patch and pixel, column of token, patch and pixel
