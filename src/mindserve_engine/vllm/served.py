@@ -11,11 +11,11 @@ from vllm.lora.request import LoRARequest
 
 from mindserve_engine.first_line import first_line
 from mindserve_engine.generation import QueuedGeneration
-from mindserve_engine.interface import EngineError, GenerationFailed, RequestInvalid
+from mindserve_engine.interface import EngineError, EngineNotStarted, GenerationFailed, RequestInvalid
 from mindserve_engine.options import VllmOptions
 from mindserve_engine.types import EngineStats, GenerationRequest, SamplingParams
 from mindserve_engine.vllm.clock import StepClock
-from mindserve_engine.vllm.faults import REFUSALS
+from mindserve_engine.vllm.faults import REFUSALS, EngineDeadError
 from mindserve_engine.vllm.launch import Launched
 from mindserve_engine.vllm.params import check_params
 from mindserve_engine.vllm.processes import Processes, end_processes
@@ -60,7 +60,13 @@ class Served:
         state = self._llm.output_processor.request_states.get(internal_id)
         return None if state is None else state.external_req_id
 
-    async def load_adapters(self, adapters: Mapping[str, Path]) -> None:
+    async def prepare(self, adapters: Mapping[str, Path]) -> None:
+        """All that comes before the first request. Raises ``EngineError`` for an adapter that cannot be loaded,
+        ``EngineNotStarted`` when vLLM does not answer."""
+        await self._load_adapters(adapters)
+        await self._warm_up_all()
+
+    async def _load_adapters(self, adapters: Mapping[str, Path]) -> None:
         """Before requests name them: a request with an adapter that cannot be loaded would end vLLM's engine."""
         for number, (name, path) in enumerate(adapters.items(), start=1):
             adapter = LoRARequest(name, number, str(path))
@@ -69,11 +75,13 @@ class Served:
                     raise EngineError(f"adapter {name} ({path}): vLLM did not load it")
             except EngineError:
                 raise
+            except EngineDeadError as error:
+                raise EngineNotStarted("vLLM's engine died while it started") from error
             except Exception as error:  # it raises plain ones
                 raise EngineError(f"adapter {name} ({path}): vLLM cannot load it ({first_line(error)})") from error
             self._adapters[name] = adapter
 
-    async def warm_up(self) -> None:
+    async def _warm_up_all(self) -> None:
         """The first request of all takes seconds, in which kernels are prepared: nobody should wait for that. Each copy
         of the model gets one: those that come together are dealt out."""
         await asyncio.gather(*(self._warm_up(number) for number in range(self.ranks.number)))
@@ -92,7 +100,7 @@ class Served:
             async for _ in self.submit(request):
                 pass
         except GenerationFailed as error:
-            raise EngineError(f"vLLM does not answer: {error}") from error
+            raise EngineNotStarted(f"vLLM does not answer: {error}") from error
 
     def submit(self, request: GenerationRequest) -> QueuedGeneration:
         """Raises ``RequestInvalid`` for what vLLM cannot do."""
