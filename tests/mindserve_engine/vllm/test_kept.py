@@ -119,6 +119,8 @@ async def stage(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Callable[..., 
 
     yield build
     for one in made:
+        for engine in one.made:
+            engine.ending.set()
         await one.engine.close()
 
 
