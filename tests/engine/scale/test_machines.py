@@ -22,6 +22,7 @@ from tests.engine.scale.machines import (
     command,
     kill_all,
     living,
+    named_below,
     options_of,
     until_ready,
     until_running,
@@ -111,3 +112,18 @@ async def test_a_server_that_is_started_anew_is_joined_anew(tmp_path: Path, mode
                 print(f"further machine killed: the server ended after {time.monotonic() - began:.1f} s")
                 assert (await answer) >= 500
                 assert await asyncio.to_thread(living, left, 20) == []
+
+
+@pytest.mark.parametrize("at", ["fork", "worker"])
+async def test_a_further_machine_that_is_killed_while_it_joins(tmp_path: Path, model: Path, at: str) -> None:
+    config = write_config(tmp_path, model, port=free_port(), http_port=free_port(), tp=2)
+    with command("node", "--config", config, "--rank", 1) as node:
+        if at == "fork":
+            await until(lambda: len(below(node)) == 2, START_S)  # the guardian, and what is to become vLLM's
+        else:
+            await until(lambda: bool(named_below(node, "Worker")), START_S)
+        left = below(node)
+        node.kill()
+        began = time.monotonic()
+        assert await asyncio.to_thread(living, left, 20) == []
+        print(f"further machine killed ({at}): nothing left after {time.monotonic() - began:.1f} s")
