@@ -16,7 +16,7 @@ ARGS ?=
 BASE_URL ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help env dev-env model test-model serve gen check-gen lint format type arch test test-npu-schemas test-npu-stub test-real test-clients vllm-env test-vllm test-vllm-short conformance bench bench-report bench-front clean
+.PHONY: help env dev-env model test-model serve gen check-gen lint format type arch test test-npu-schemas test-vllm-releases test-npu-stub test-real test-clients vllm-env test-vllm test-vllm-short conformance bench bench-report bench-front clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -71,6 +71,9 @@ test: dev-env model test-model check-gen lint type arch ## Everything that must 
 
 test-npu-schemas: dev-env ## Compare the operators that the npu device calls with the published torch_npu (fetches 44 MB once)
 	$(BIN)/pytest -q -rs -o python_files='check_*.py' -o python_functions='check_*' tests/npu_wheel
+
+test-vllm-releases: dev-env ## Compare what the vllm engine uses with the published releases of its range (fetches 330 MB once; not in CI)
+	$(BIN)/pytest -q -rs -o python_files='check_*.py' -o python_functions='check_*' tests/vllm_releases
 
 test-npu-stub: ## Import the real torch_npu over a stub of CANN, in an environment of its own (needs gcc; not in CI)
 	$(PYTHON) -m venv $(NPU_VENV)

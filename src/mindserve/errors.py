@@ -2,6 +2,7 @@
 
 MindserveError
 ├── StartupError             the server cannot start; one clear line, exit code 2
+│   └── EngineDidNotStart    the engine died or hung; exit code 1: another start may go well
 ├── MediaRejected            an image, a video or a recording cannot be taken (``mindserve.chat.media``)
 ├── PoolUnavailable          no process can decode media now (``mindserve.chat.media``)
 ├── RequestRefused           nothing was generated: the caller's fault, or no room now (``kind`` tells)
@@ -30,6 +31,10 @@ class MindserveError(Exception):
 
 class StartupError(MindserveError):
     """The server cannot start. The text is one line that names what to change; the process exits with 2."""
+
+
+class EngineDidNotStart(StartupError):
+    """Whoever supervises the server should start it again; the process exits with 1."""
 
 
 class RefusalKind(enum.Enum):

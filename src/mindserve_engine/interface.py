@@ -1,6 +1,7 @@
 """The engine as its callers see it: one protocol, one stream of events per request, one tree of errors.
 
 EngineError
+├── EngineNotStarted         it died or hung while it started; another start may go well
 ├── AdmissionError           refused before anything was done; the request never existed
 │   ├── QueueFull            recoverable: try again after ``retry_after_s``
 │   ├── PromptTooLong        the caller's fault
@@ -19,6 +20,10 @@ from mindserve_engine.types import EngineHealth, EngineInfo, EngineStats, Genera
 
 class EngineError(Exception):
     """Root of everything an engine raises on purpose."""
+
+
+class EngineNotStarted(EngineError):
+    """The engine died while it started, or did not start in time: of what it was told nothing is known to be wrong."""
 
 
 class AdmissionError(EngineError):
@@ -100,7 +105,8 @@ class Engine(Protocol):
         engines that lack the capability ``GRAMMAR`` or read the vocabulary themselves pass over it."""
 
     async def check_grammar(self, grammar: str) -> None:
-        """Raise ``RequestInvalid`` naming ``grammar`` when it cannot be followed, as ``admit`` does."""
+        """Raise ``RequestInvalid`` naming ``grammar`` when it cannot be followed, as ``admit`` does, and
+        ``EngineUnavailable`` when that cannot be told now."""
 
     async def admit(self, request: GenerationRequest) -> Generation:
         """Take the request or raise ``AdmissionError``; nothing is generated for a refused request."""

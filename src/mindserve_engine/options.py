@@ -31,8 +31,10 @@ class VllmOptions(msgspec.Struct, frozen=True, kw_only=True):
     """At least this much room for each (maxLoraRank); 0: what they need."""
     stall_timeout_s: float = 10.0
     """Without a step for so long, while requests run, the engine or a rank of it is taken for lost."""
+    start_timeout_s: float = 3600.0
+    """What has not started by then is ended."""
     restart: bool = True
-    """A lost engine is started again, with back-off; else it stays failed, and the server ends."""
+    """A lost engine is started again, with back-off, a few times; else it stays failed."""
     allow_any_version: bool = False
     """Also a vLLM outside the range that was exercised."""
 

@@ -10,9 +10,11 @@ import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import NoReturn, TypeVar
+from typing import Final, NoReturn, TypeVar
 
 T = TypeVar("T")
+EXIT_ENGINE_LOST: Final = 1
+"""Nothing is wrong with what the server was told: whoever supervises it should start it again."""
 
 
 def leave(code: int) -> NoReturn:

@@ -75,6 +75,7 @@ def vllm_options(loaded: LoadedConfig) -> VllmOptions:
         max_loras=deploy.max_loras,
         max_lora_rank=deploy.max_lora_rank,
         stall_timeout_s=float(vllm.stall_timeout),
+        start_timeout_s=float(vllm.start_timeout),
         restart=vllm.on_engine_failure == "restart" and nodes is None,
         allow_any_version=vllm.allow_any_version,
     )

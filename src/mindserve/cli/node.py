@@ -25,8 +25,13 @@ def run_node(loaded: LoadedConfig, rank: int | None) -> NoReturn:
     options = node_options(loaded, rank)
     set_up_logging(level=log_settings(loaded, None).level)
     print(f"machine {options.vllm.node_rank} of {len(options.vllm.nodes)} joins {options.vllm.nodes[0]}", flush=True)  # noqa: T201 - to a person
-    machine = ServingMachine(options.vllm.nodes[0], loaded.config.server_config.port)
+    machine = ServingMachine(options.vllm.nodes[0], loaded.config.server_config.port, patience_s(loaded))
     leave(work_for_another("vllm", options, machine.is_gone))
+
+
+def patience_s(loaded: LoadedConfig) -> float:
+    """Seconds for which the serving machine may be out of reach."""
+    return float(loaded.config.backend_config.vllm_config.serving_machine_timeout)
 
 
 def node_options(loaded: LoadedConfig, rank: int | None) -> EngineOptions:

@@ -14,6 +14,7 @@ from rich.console import Console
 from mindserve.api.app import create_app
 from mindserve.api.lifecycle import Lifecycle
 from mindserve.chat.media.limits import storage_figures
+from mindserve.cli.ending import EXIT_ENGINE_LOST
 from mindserve.cli.engine_options import EngineChoice
 from mindserve.cli.extras import not_installed
 from mindserve.cli.joint_start import JointEngine
@@ -23,15 +24,14 @@ from mindserve.cli.progress import progress_step
 from mindserve.cli.ready import ready_lines
 from mindserve.cli.signals import StopSignals
 from mindserve.config.settings import ServeSettings
-from mindserve.errors import StartupError
+from mindserve.errors import EngineDidNotStart, StartupError
 from mindserve.observe.logs import fields
-from mindserve_engine.interface import Engine, EngineError
+from mindserve_engine.interface import Engine, EngineError, EngineNotStarted
 from mindserve_engine.registry import create_engine
 from mindserve_engine.types import EngineInfo, EngineState
 
 _LOG: Final = logging.getLogger(__name__)
 _LOOK_EVERY_S: Final = 0.2
-EXIT_ENGINE_LOST: Final = 1
 _CLOSE_TIMEOUT_S: Final = 10.0
 """Time the engine gets to free the device; its process ends with this one anyway."""
 
@@ -44,7 +44,7 @@ class ServingPlan(msgspec.Struct, frozen=True, kw_only=True):
     planes: tuple[Plane, ...]
     """The business plane first."""
     ends_with_engine: bool = False
-    """The loss of a started engine is the end of the server, for whatever supervises it."""
+    """A started engine that is lost for good is the end of the server, for whatever supervises it."""
 
 
 async def run_server(plan: ServingPlan, console: Console) -> int:
@@ -91,7 +91,7 @@ def _create_engine(choice: EngineChoice) -> Engine:
 
 
 async def _became_ready(engine: Engine, signals: StopSignals, console: Console) -> bool:
-    """Start the engine; False: a signal came first. Raises ``StartupError``."""
+    """Start the engine; False: a signal came first. Raises ``StartupError``, of which ``EngineDidNotStart``."""
     starting = asyncio.create_task(engine.start())
     watching = asyncio.create_task(_show_loading(engine, console))
     stopped = asyncio.create_task(signals.stop.wait())
@@ -100,6 +100,8 @@ async def _became_ready(engine: Engine, signals: StopSignals, console: Console) 
         if not starting.done():
             return False
         await starting
+    except EngineNotStarted as error:
+        raise EngineDidNotStart(str(error)) from error
     except EngineError as error:
         raise StartupError(str(error)) from error
     finally:

@@ -24,6 +24,7 @@ from mindserve.config.listen import listen_addresses
 from mindserve.config.load import LoadedConfig
 from mindserve.config.lower import log_settings, serve_settings
 from mindserve.config.paths import model_place
+from mindserve.config.vllm_rules import is_vllm
 from mindserve.observe.logs import set_up_logging
 from mindserve_engine.user_cache import cache_folder
 
@@ -37,18 +38,22 @@ def start(loaded: LoadedConfig, *, log_level: str | None) -> NoReturn:
     contexts = tls_contexts(addresses)
     sockets = bind_all(addresses)
     try:
-        engine = choose_engine(loaded, _weights(loaded, console))
-        plan = ServingPlan(
-            settings=serve_settings(loaded),
-            engine=engine,
-            planes=tuple(map(Plane, addresses, sockets, contexts)),
-            ends_with_engine=not engine.options.vllm.restart,
-        )
+        plan = serving_plan(loaded, _weights(loaded, console), tuple(map(Plane, addresses, sockets, contexts)))
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             leave(runner.run(run_server(plan, console)))
     finally:
         for bound in sockets:
             bound.close()
+
+
+def serving_plan(loaded: LoadedConfig, weights: Path, planes: tuple[Plane, ...]) -> ServingPlan:
+    """An engine over vLLM that is lost for good may leave its devices in a state that only a new process clears."""
+    return ServingPlan(
+        settings=serve_settings(loaded),
+        engine=choose_engine(loaded, weights),
+        planes=planes,
+        ends_with_engine=is_vllm(loaded.config),
+    )
 
 
 def _weights(loaded: LoadedConfig, console: Console) -> Path:

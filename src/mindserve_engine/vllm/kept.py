@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import time
 from collections.abc import Callable
@@ -23,7 +22,7 @@ MAX_BACKOFF_S: Final = 60.0
 STABLE_S: Final = 60.0
 """When an engine is lost that served for so long, the back-off begins anew."""
 END_S: Final = 12.0
-"""For the end of a lost engine; what then still runs is killed by the next start's or the close's sweep."""
+"""For the end of a lost engine; what then still runs is killed by the close's sweep."""
 ENDED: Final = "the engine ended"
 """All that clients are told; the log says how and why."""
 
@@ -91,13 +90,17 @@ class KeptEngine:
         self._engine.learn(vocabulary)
 
     async def check_grammar(self, grammar: str) -> None:
+        self._check_ready()
         await self._engine.check_grammar(grammar)
 
     async def admit(self, request: GenerationRequest) -> Generation:
+        self._check_ready()
+        return await self._engine.admit(request)
+
+    def _check_ready(self) -> None:
         health = self.health()
         if health.state is not EngineState.READY:
             raise EngineUnavailable(health.reason or f"the engine is {health.state}")
-        return await self._engine.admit(request)
 
     def health(self) -> EngineHealth:
         if self._is_closed:
@@ -159,11 +162,14 @@ class KeptEngine:
         self._engine.fail_all(ENDED)
         await self._let_go()
 
-    async def _let_go(self) -> None:
-        """Close the engine, and wait no longer than for one that ends by itself."""
+    async def _let_go(self) -> bool:
+        """Close the engine, and wait no longer than for one that ends by itself. Whether it did."""
         ending = asyncio.create_task(self._engine.close())
-        with contextlib.suppress(Exception):  # it is lost anyway
-            await asyncio.wait_for(asyncio.shield(ending), END_S)
+        done, _ = await asyncio.wait((ending,), timeout=END_S)
+        for one in done:
+            if error := one.exception():  # it is lost anyway
+                log.error("the vllm engine ends with an error: %s", error)
+        return bool(done)
 
     async def _start_another(self) -> bool:
         for attempt in range(MAX_FAILED_STARTS):
@@ -173,8 +179,9 @@ class KeptEngine:
                 await self._engine.start()
             except Exception as error:  # not only our own: of what vLLM raises nothing may end the attempts in silence
                 log.error("the vllm engine does not start again: %s", error)
-                await self._let_go()
-                continue
+                if await self._let_go():
+                    continue
+                break  # what hangs in its start would mix with another one's
             if self._vocabulary is not None:
                 self._engine.learn(self._vocabulary)
             self._past = msgspec.structs.replace(self._past, num_restarts_total=self._past.num_restarts_total + 1)

@@ -11,7 +11,7 @@ import msgspec
 
 from mindserve_engine.first_line import first_line
 from mindserve_engine.first_look import look_at
-from mindserve_engine.interface import EngineError
+from mindserve_engine.interface import EngineError, EngineNotStarted
 from mindserve_engine.media.facts import read_media
 from mindserve_engine.model_folder import default_top_k, eos_token_ids
 from mindserve_engine.options import EngineOptions
@@ -47,7 +47,8 @@ class Launched:
 
 
 def launch(options: EngineOptions) -> Launched:
-    """Raises ``EngineError`` with one line, ``ImportError`` where vllm is not installed."""
+    """Raises ``EngineError`` with one line, of which ``EngineNotStarted`` when vLLM takes its settings and then fails,
+    ``ImportError`` where vllm is not installed."""
     _, config, has_all_temperatures = prepare(options)
     media = _media(config, options)
     from vllm.v1.engine.async_llm import AsyncLLM
@@ -56,8 +57,8 @@ def launch(options: EngineOptions) -> Launched:
 
     try:
         llm = AsyncLLM.from_vllm_config(config, stat_loggers=[NoFigures], disable_log_stats=True)
-    except Exception as error:  # whatever a machine without room makes vLLM raise
-        raise _cannot_run(options, error) from error
+    except Exception as error:  # whatever a machine without room makes vLLM raise, or a process of it that dies
+        raise EngineNotStarted(_cannot_run(options, error)) from error
     return Launched(llm, _info(config, options, media), has_all_temperatures, media)
 
 
@@ -87,12 +88,12 @@ def prepare(options: EngineOptions, *, headless: bool = False) -> tuple[Any, Any
         # Of a copy: it writes into the arguments what it has inferred, and would not take that a second time.
         config = copy.copy(args).create_engine_config(headless=headless)
     except Exception as error:  # whatever a strange folder makes vLLM raise
-        raise _cannot_run(options, error) from error
+        raise EngineError(_cannot_run(options, error)) from error
     return args, config, _add_temperatures(config)
 
 
-def _cannot_run(options: EngineOptions, error: Exception) -> EngineError:
-    return EngineError(f"vLLM cannot run {options.model_path}: {first_line(error)}")
+def _cannot_run(options: EngineOptions, error: Exception) -> str:
+    return f"vLLM cannot run {options.model_path}: {first_line(error)}"
 
 
 def _max_context(args: Any, options: EngineOptions) -> int:

@@ -16,6 +16,7 @@ from typing import Any, Final, NoReturn
 
 from mindserve_engine.interface import EngineError
 from mindserve_engine.options import EngineOptions
+from mindserve_engine.parent import end_with_parent
 from mindserve_engine.vllm.guardian import Guardian
 from mindserve_engine.vllm.launch import prepare
 
@@ -44,12 +45,15 @@ def in_own_group(work: Callable[[], None], is_gone: Callable[[], bool]) -> int:
     """``work()``, until ``is_gone()``, in a process group of its own, all of which has ended when this returns the exit
     status.
 
-    vLLM's processes do not answer to signals while they start; SIGTERM and SIGINT here end them in any state. Call it
-    while the process has one thread.
+    vLLM's processes do not answer to signals while they start; SIGTERM and SIGINT here end them in any state. When this
+    process is killed, the kernel kills the one that works, and the guardian what that has started. Call it while the
+    process has one thread.
     """
     guardian = Guardian()
+    parent = os.getpid()
     child = os.fork()
     if not child:
+        end_with_parent(parent)
         guardian.let_go()
         _become(work)
     ending: list[int] = []

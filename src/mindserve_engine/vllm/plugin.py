@@ -11,6 +11,7 @@ import importlib
 import importlib.util
 import os
 import sys
+from functools import partial
 from typing import Any, Final
 
 from mindserve_engine.vllm.media import FAMILY
@@ -25,6 +26,7 @@ _WITH_PILLOW: Final = "transformers.models.qwen2_vl.image_processing_pil_qwen2_v
 """The same functions, without torchvision."""
 _PLACE: Final = "_processor_factory"
 """Where vLLM keeps the makers of a model's processor."""
+_EXAMPLE: Final = "get_dummy_mm_inputs"
 
 
 def register() -> None:
@@ -44,6 +46,7 @@ def _do_without_torchvision() -> None:
 
 def _replace_processor(model: Any) -> None:
     from vllm.multimodal import MULTIMODAL_REGISTRY
+    from vllm.multimodal.processing import BaseMultiModalProcessor
 
     from mindserve_engine.vllm.media_processor import OurInfo, OurProcessor
 
@@ -54,3 +57,10 @@ def _replace_processor(model: Any) -> None:
     processor = type(f"Our{theirs.processor.__name__}", (OurProcessor, theirs.processor), {})
     delattr(model, _PLACE)  # else the registry warns
     MULTIMODAL_REGISTRY.register_processor(processor, info=info, dummy_inputs=theirs.dummy_inputs)(model)
+    if not hasattr(BaseMultiModalProcessor, _EXAMPLE):  # vLLM 0.27 and before
+        setattr(MULTIMODAL_REGISTRY, _EXAMPLE, partial(_example, MULTIMODAL_REGISTRY))
+
+
+def _example(registry: Any, model_config: Any, mm_counts: Any, *, processor: Any = None, **_options: Any) -> Any:
+    """What vLLM's registry is asked for in releases whose processors are not asked themselves."""
+    return getattr(processor or registry.create_processor(model_config), _EXAMPLE)(mm_counts)

@@ -12,12 +12,12 @@ from vllm.multimodal import MULTIMODAL_REGISTRY
 
 from mindserve_engine.first_line import first_line
 from mindserve_engine.generation import QueuedGeneration, num_media_bytes
-from mindserve_engine.interface import EngineError, GenerationFailed, RequestInvalid
+from mindserve_engine.interface import EngineError, EngineNotStarted, GenerationFailed, RequestInvalid
 from mindserve_engine.media_admission import check_media_room
 from mindserve_engine.options import EngineOptions
 from mindserve_engine.types import EngineStats, GenerationRequest, MediaItem, SamplingParams
 from mindserve_engine.vllm.clock import StepClock
-from mindserve_engine.vllm.faults import REFUSALS
+from mindserve_engine.vllm.faults import REFUSALS, EngineDeadError
 from mindserve_engine.vllm.launch import Launched
 from mindserve_engine.vllm.media import check_items, smallest_prompts
 from mindserve_engine.vllm.media_input import MediaReader
@@ -68,7 +68,13 @@ class Served:
         state = self._llm.output_processor.request_states.get(internal_id)
         return None if state is None else state.external_req_id
 
-    async def load_adapters(self, adapters: Mapping[str, Path]) -> None:
+    async def prepare(self, adapters: Mapping[str, Path]) -> None:
+        """All that comes before the first request. Raises ``EngineError`` for an adapter that cannot be loaded,
+        ``EngineNotStarted`` when vLLM does not answer."""
+        await self._load_adapters(adapters)
+        await self._warm_up_all()
+
+    async def _load_adapters(self, adapters: Mapping[str, Path]) -> None:
         """Before requests name them: a request with an adapter that cannot be loaded would end vLLM's engine."""
         for number, (name, path) in enumerate(adapters.items(), start=1):
             adapter = LoRARequest(name, number, str(path))
@@ -77,11 +83,13 @@ class Served:
                     raise EngineError(f"adapter {name} ({path}): vLLM did not load it")
             except EngineError:
                 raise
+            except EngineDeadError as error:
+                raise EngineNotStarted("vLLM's engine died while it started") from error
             except Exception as error:  # it raises plain ones
                 raise EngineError(f"adapter {name} ({path}): vLLM cannot load it ({first_line(error)})") from error
             self._adapters[name] = adapter
 
-    async def warm_up(self) -> None:
+    async def _warm_up_all(self) -> None:
         """The first request of all takes seconds, in which kernels are prepared: nobody should wait for that. Each copy
         of the model gets one: those that come together are dealt out."""
         prompts: list[tuple[list[int], tuple[MediaItem, ...]]] = [([0], ())]
@@ -107,7 +115,7 @@ class Served:
                 pass
         except GenerationFailed as error:
             of_what = f" with media of kind {media[0].kind}" if media else ""
-            raise EngineError(f"vLLM does not answer{of_what}: {error}") from error
+            raise EngineNotStarted(f"vLLM does not answer{of_what}: {error}") from error
 
     def check_media(self, request: GenerationRequest) -> None:
         """Raises ``AdmissionError`` for items that vLLM has no room for, ever or now."""

@@ -1,8 +1,7 @@
-"""One model on two machines, one of which is lost; and a server that is told to end while its engine starts."""
+"""One model on two machines, one of which is lost, and which find each other again."""
 
 import asyncio
 import contextlib
-import signal
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -17,10 +16,23 @@ from mindserve_engine.interface import Engine, GenerationFailed
 from mindserve_engine.registry import create_engine
 from mindserve_engine.types import EngineState
 from tests.engine.contract.subjects import until
-from tests.engine.scale.machines import command, kill_all, options_of, write_config
-from tests.engine.scale.place import BOUND_S, drain, named, running, tokens
+from tests.engine.scale.machines import (
+    ask_over_http,
+    below,
+    command,
+    kill_all,
+    living,
+    named_below,
+    options_of,
+    until_ready,
+    until_running,
+    write_config,
+)
+from tests.engine.scale.place import BOUND_S, CONTEXT, drain, named, running, tokens
 
 START_S = 900.0
+NODE_END_S = 15.0
+"""For processes to end that are told to, and to be killed when they do not."""
 
 
 def free_port() -> int:
@@ -46,7 +58,7 @@ async def on_two_machines(folder: Path, model: Path, **shape: int) -> AsyncItera
 
 async def lose(engine: Engine, further: psutil.Popen, streams: list[Any]) -> None:
     """The further machine; ``streams``, which run there, fail in time, and readiness ends."""
-    left = [one for one in [*further.children(recursive=True), further] if one.is_running()]
+    left = [*below(further), further]
     kill_all(further)
     began = time.monotonic()
     for stream in streams:
@@ -56,8 +68,7 @@ async def lose(engine: Engine, further: psutil.Popen, streams: list[Any]) -> Non
     assert engine.health().state is not EngineState.READY
     await until(lambda: engine.health().state is EngineState.FAILED)
     assert named("EngineCore") == named("Worker") == []
-    _, alive = psutil.wait_procs(left, timeout=20)
-    assert [one for one in alive if one.is_running() and one.status() != psutil.STATUS_ZOMBIE] == []
+    assert living(left, 20) == []
 
 
 async def test_a_copy_on_each_of_two_machines(tmp_path: Path, model: Path) -> None:
@@ -76,31 +87,43 @@ async def test_one_copy_on_two_machines(tmp_path: Path, model: Path) -> None:
         await lose(engine, further, [await running(engine, "long")])
 
 
-async def test_a_signal_while_the_engine_starts_leaves_nothing(tmp_path: Path, model: Path) -> None:
-    config = write_config(tmp_path, model)
-    with command("serve", "--config", config, "--port", 0) as server:
-        await until(lambda: any("EngineCore" in one.name() for one in _below(server)), START_S)
-        started = _below(server)
-        server.send_signal(signal.SIGTERM)
+async def test_a_server_that_is_started_anew_is_joined_anew(tmp_path: Path, model: Path) -> None:
+    config = write_config(tmp_path, model, port=free_port(), http_port=free_port(), tp=2)
+    node = ("node", "--config", config, "--rank", 1)
+    with command(*node) as first:
+        with command("serve", "--config", config) as server:
+            await asyncio.to_thread(until_ready, server)
+            left = [*below(first), *below(server)]
+            server.kill()
         began = time.monotonic()
-        assert await asyncio.to_thread(server.wait, 60) == 0
-        print(f"SIGTERM while it starts: ended after {time.monotonic() - began:.1f} s")
-        _, alive = psutil.wait_procs(started, timeout=20)
-        assert [one for one in alive if one.status() != psutil.STATUS_ZOMBIE] == []
+        with command("serve", "--config", config) as server:
+            await asyncio.to_thread(first.wait, BOUND_S + NODE_END_S)
+            print(f"serving machine started anew: the further one ended after {time.monotonic() - began:.1f} s")
+            assert await asyncio.to_thread(living, left, 20) == []
+            with command(*node) as second:
+                url = await asyncio.to_thread(until_ready, server)
+                print(f"joined anew after {time.monotonic() - began:.1f} s")
+                left = [*below(second), *below(server)]
+                answer = asyncio.create_task(asyncio.to_thread(ask_over_http, url, CONTEXT - 64))
+                await asyncio.to_thread(until_running, url)
+                kill_all(second)
+                began = time.monotonic()
+                assert await asyncio.to_thread(server.wait, BOUND_S + NODE_END_S) == 1
+                print(f"further machine killed: the server ended after {time.monotonic() - began:.1f} s")
+                assert (await answer) >= 500
+                assert await asyncio.to_thread(living, left, 20) == []
 
 
-async def test_a_server_that_is_killed_leaves_nothing(tmp_path: Path, model: Path) -> None:
-    config = write_config(tmp_path, model)
-    with command("serve", "--config", config, "--port", 0) as server:
-        await until(lambda: any("Worker" in one.name() for one in _below(server)), START_S)
-        started = _below(server)
-        server.kill()
-        _, alive = psutil.wait_procs(started, timeout=30)
-        assert [one for one in alive if one.status() != psutil.STATUS_ZOMBIE] == []
-
-
-def _below(server: psutil.Popen) -> list[psutil.Process]:
-    with contextlib.suppress(psutil.Error):
-        found: list[psutil.Process] = server.children(recursive=True)
-        return found
-    return []
+@pytest.mark.parametrize("at", ["fork", "worker"])
+async def test_a_further_machine_that_is_killed_while_it_joins(tmp_path: Path, model: Path, at: str) -> None:
+    config = write_config(tmp_path, model, port=free_port(), http_port=free_port(), tp=2)
+    with command("node", "--config", config, "--rank", 1) as node:
+        if at == "fork":
+            await until(lambda: len(below(node)) == 2, START_S)  # the guardian, and what is to become vLLM's
+        else:
+            await until(lambda: bool(named_below(node, "Worker")), START_S)
+        left = below(node)
+        node.kill()
+        began = time.monotonic()
+        assert await asyncio.to_thread(living, left, 20) == []
+        print(f"further machine killed ({at}): nothing left after {time.monotonic() - began:.1f} s")

@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from mindserve.api.contract import openapi_json
+from mindserve.cli.commands import COMMANDS
 from mindserve.cli.main import main
 from mindserve.config.settings import Dialect
-from mindserve.errors import StartupError
+from mindserve.errors import EngineDidNotStart, StartupError
 
 SPEC = Path(__file__).parents[3] / "spec" / "openapi.yaml"
 Printed = pytest.CaptureFixture[str]
@@ -36,6 +37,15 @@ def config(tmp_path: Path) -> Callable[..., Path]:
         return path
 
     return write
+
+
+def test_what_another_start_may_mend_has_a_status_of_its_own(capsys: Printed, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(arguments: object) -> int:
+        raise EngineDidNotStart("it died")
+
+    monkeypatch.setitem(COMMANDS, "spec", fail)
+    assert main(["spec"]) == 1
+    assert capsys.readouterr().err == "it died\n"
 
 
 def test_the_spec_is_printed(capsys: Printed) -> None:

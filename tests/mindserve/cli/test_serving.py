@@ -28,8 +28,9 @@ from mindserve.cli.serving import ServingPlan, _report_storage, run_server
 from mindserve.cli.sockets import bind_all
 from mindserve.config.listen import Listen
 from mindserve.config.settings import ServeSettings
-from mindserve.errors import StartupError
+from mindserve.errors import EngineDidNotStart, StartupError
 from mindserve.observe.logs import KeyValueFormatter
+from mindserve_engine.interface import EngineNotStarted
 from mindserve_engine.options import EngineOptions
 from mindserve_engine.scripted.engine import ScriptedEngine
 from mindserve_engine.types import EngineHealth, EngineInfo, EngineState, MediaKind, MediaModel
@@ -103,6 +104,17 @@ async def test_an_engine_that_cannot_start_ends_the_server(script: Script, plan:
         await run_server(failing, Console(file=io.StringIO()))
     with pytest.raises(httpx2.ConnectError):
         httpx2.get(f"{url}/health")
+
+
+async def test_an_engine_that_dies_while_it_starts_is_told_from_one_that_cannot(
+    script: Script, plan: Callable[..., ServingPlan], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def start(engine: ScriptedEngine) -> None:
+        raise EngineNotStarted("it died")
+
+    monkeypatch.setattr(ScriptedEngine, "start", start)
+    with pytest.raises(EngineDidNotStart, match="it died"):
+        await run_server(plan(script()), Console(file=io.StringIO()))
 
 
 @pytest.mark.parametrize("ends_with_engine", [True, False])

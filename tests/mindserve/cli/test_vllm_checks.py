@@ -12,6 +12,7 @@ from mindserve.cli import vllm_checks
 from mindserve.cli.engine_options import choose_engine
 from mindserve.cli.main import main
 from mindserve.cli.node import node_options
+from mindserve.cli.start import serving_plan
 from mindserve.config.load import load_config
 from mindserve.config.overrides import Overrides
 from mindserve.errors import StartupError
@@ -134,6 +135,7 @@ def test_every_key_of_the_engine_arrives(write: Callable[..., Path]) -> None:
                 "nodes": ["10.0.0.1", "10.0.0.2"],
                 "engineArgs": {"enforce_eager": True},
                 "stallTimeout": 7,
+                "startTimeout": 77,
                 "onEngineFailure": "exit",
                 "allowAnyVersion": True,
             },
@@ -151,6 +153,7 @@ def test_every_key_of_the_engine_arrives(write: Callable[..., Path]) -> None:
         node_port=2000,
         speculative_tokens=2,
         stall_timeout_s=7.0,
+        start_timeout_s=77.0,
         restart=False,
         allow_any_version=True,
     )
@@ -160,6 +163,13 @@ def test_every_key_of_the_engine_arrives(write: Callable[..., Path]) -> None:
         model_path=path.parent / "weights",
         vllm=msgspec.structs.replace(choice.options.vllm, node_rank=1),
     )
+
+
+@pytest.mark.parametrize("setting", ["restart", "exit"])
+def test_one_that_is_lost_for_good_ends_the_server(write: Callable[..., Path], setting: str) -> None:
+    loaded = load_config(write({"VllmConfig": {"onEngineFailure": setting}}), Overrides(), {})
+    plan = serving_plan(loaded, Path("weights"), ())
+    assert (plan.ends_with_engine, plan.engine.options.vllm.restart) == (True, setting == "restart")
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from mindserve.cli.engine_options import choose_engine
+from mindserve.cli.node import patience_s
 from mindserve.config.faults import ConfigInvalid
 from mindserve.config.listen import listen_addresses
 from mindserve.config.load import load_config
@@ -100,7 +101,8 @@ def content(full_mindie: dict[str, Any], tmp_path: Path) -> dict[str, Any]:
 
 
 def _outcome(folder: Path, content: dict[str, Any]) -> object:
-    """All that comes of a config: its faults, or what the server, the engine, the sockets and the log are made of."""
+    """All that comes of a config: its faults, or what the server, the engine, the sockets, the log and a further
+    machine's watch are made of."""
     path = folder / "config.json"
     path.write_text(json.dumps(content), "utf-8")
     try:
@@ -108,7 +110,8 @@ def _outcome(folder: Path, content: dict[str, Any]) -> object:
     except ConfigInvalid as error:
         return error.faults
     sockets = listen_addresses(loaded.config, loaded.base)
-    return sockets, serve_settings(loaded), choose_engine(loaded, Path("weights")), log_settings(loaded, None)
+    engine = choose_engine(loaded, Path("weights"))
+    return sockets, serve_settings(loaded), engine, log_settings(loaded, None), patience_s(loaded)
 
 
 def _run_on_two_machines(content: dict[str, Any]) -> None:
@@ -135,5 +138,5 @@ def test_a_key_with_a_meaning_changes_something(
     assert VALIDATOR.is_valid(changed) is not only_value, "the value proves nothing"
     before = _outcome(tmp_path, content)
     assert isinstance(before, tuple)
-    assert len(before) == 4, before
+    assert len(before) == 5, before
     assert _outcome(tmp_path, changed) != before

@@ -14,6 +14,7 @@ import multiprocessing, os, signal, sys, time
 def core(words):
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)
+    os.environ.clear()  # what the worker is known by is its look alone
     worker = multiprocessing.get_context("spawn").Process(target=sleep)
     worker.start()
     words.send((os.getpid(), worker.pid))
@@ -39,6 +40,32 @@ if __name__ == "__main__":
     guardian.close()
     os._exit(0)
 """
+
+
+# A server that is killed with its guardian's first breath, and whose child looks like nothing of vLLM's.
+_HASTY = """
+import os, signal, subprocess, sys
+from mindserve_engine.vllm.guardian import Guardian
+
+guardian = Guardian()
+child = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"])
+print(child.pid, flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_what_was_started_a_moment_ago_is_found_by_its_mark() -> None:
+    other = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"])
+    with subprocess.Popen([sys.executable, "-c", _HASTY], stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        started = psutil.Process(int(server.stdout.readline()))
+        _, alive = psutil.wait_procs([started], timeout=20)
+    try:
+        assert alive == []
+        assert other.poll() is None
+    finally:
+        other.kill()
+        other.wait()
 
 
 @pytest.mark.parametrize("way", ["killed", "ended"])

@@ -29,7 +29,7 @@ VOCABULARY = Vocabulary(token_bytes=[b"a"], special_token_ids=[], eos_token_ids=
 class Played:
     """Implements ``Perishable``."""
 
-    def __init__(self, *, starts: bool = True) -> None:
+    def __init__(self, *, starts: bool = True, ends: bool = True) -> None:
         self.starts = starts
         self.state = EngineState.LOADING
         self.silent: tuple[int, ...] = ()
@@ -37,7 +37,8 @@ class Played:
         self.vocabulary: Vocabulary | None = None
         self.is_closed = asyncio.Event()
         self.ending = asyncio.Event()
-        self.ending.set()
+        if ends:
+            self.ending.set()
 
     info = EngineInfo(model_type="played", vocab_size=1, max_context=2, max_prompt_tokens=1)
 
@@ -86,13 +87,15 @@ class Stage:
     def __init__(self, **vllm: Any) -> None:
         self.made: list[Played] = []
         self.unstartable: set[int] = set()
+        self.endless: set[int] = set()
         self.guard = Guard()
         self.engine = KeptEngine(
             EngineOptions(model_path=Path("m"), vllm=VllmOptions(**vllm)), self._make, lambda: self.guard, tick_s=TICK_S
         )
 
     def _make(self, options: EngineOptions) -> Played:
-        self.made.append(Played(starts=len(self.made) not in self.unstartable))
+        number = len(self.made)
+        self.made.append(Played(starts=number not in self.unstartable, ends=number not in self.endless))
         return self.made[-1]
 
     async def reaches(self, condition: Callable[[], bool]) -> None:
@@ -116,6 +119,8 @@ async def stage(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Callable[..., 
 
     yield build
     for one in made:
+        for engine in one.made:
+            engine.ending.set()
         await one.engine.close()
 
 
@@ -156,6 +161,8 @@ async def test_while_one_ends_nothing_is_admitted(stage: Callable[..., Stage]) -
     assert here.state is EngineState.RESTARTING
     with pytest.raises(EngineUnavailable, match="another one is started"):
         await here.engine.admit(REQUEST)
+    with pytest.raises(EngineUnavailable, match="another one is started"):
+        await here.engine.check_grammar("start: 'a'")
     assert here.engine.info is first.info
     first.ending.set()
     await here.reaches(lambda: here.state is EngineState.READY)
@@ -202,6 +209,19 @@ async def test_starts_that_fail_are_tried_again_and_then_given_up(stage: Callabl
     assert len(here.made) == 7
     assert all(engine.is_closed.is_set() for engine in here.made)
     assert here.engine.health().reason == "the engine ended and cannot be started again"
+
+
+async def test_a_start_that_fails_and_does_not_end_is_the_last(
+    stage: Callable[..., Stage], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kept, "END_S", 0.05)
+    here = stage()
+    here.unstartable = here.endless = {1}
+    await here.engine.start()
+    kill(here.made[0])
+    await here.reaches(lambda: here.state is EngineState.FAILED)
+    assert len(here.made) == 2
+    here.made[1].ending.set()
 
 
 async def test_closing_ends_the_keeping(stage: Callable[..., Stage]) -> None:

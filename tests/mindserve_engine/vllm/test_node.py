@@ -41,6 +41,15 @@ def test_a_signal_ends_what_heeds_none() -> None:
         assert alive == []
 
 
+def test_one_that_is_killed_while_its_work_is_about_to_begin_leaves_nothing() -> None:
+    with run("work") as node:
+        assert node.stdout is not None
+        started = [psutil.Process(int(word)) for word in node.stdout.readline().split()]
+        node.kill()
+        _, alive = psutil.wait_procs(started, timeout=20)
+        assert alive == []
+
+
 def test_without_the_machine_that_serves_it_ends_as_failed() -> None:
     with run("lambda: time.sleep(600)", "gone") as node:
         _, told = node.communicate(timeout=60)
