@@ -72,6 +72,12 @@ MEMBERS: Final[dict[str, tuple[str, ...]]] = {
         *("logits_processors", "max_model_len", "hf_config", "hf_text_config", "quantization", "dtype"),
         *("multimodal_config",),
     ),
+    "vllm.platforms.interface:Platform": ("is_cpu",),
+    "vllm.v1.worker.cpu_worker:CPUWorker": ("init_device", "model_runner"),
+    "vllm.v1.worker.gpu_model_runner:GPUModelRunner": (
+        *("_sample", "_bookkeeping_sync", "input_batch", "discard_request_mask"),
+    ),
+    "vllm.v1.worker.gpu_input_batch:InputBatch": ("generators", "num_reqs"),
     "vllm.config.cache:CacheConfig": ("block_size", "num_gpu_blocks"),
     "vllm.config.scheduler:SchedulerConfig": ("max_num_seqs", "encoder_cache_size"),
     "vllm.config.device:DeviceConfig": ("device_type",),

@@ -22,6 +22,8 @@ from mindserve_engine.vllm.arguments import engine_arguments, optional_arguments
 from mindserve_engine.vllm.media import KINDS, TakenMedia, set_media_environment, taken
 from mindserve_engine.vllm.plugin import register
 
+_CPU_WORKER: Final = "mindserve_engine.vllm.cpu_worker.MendedCpuWorker"
+"""As vLLM's setting ``worker_cls`` names it."""
 _CAPABILITIES: Final = frozenset(
     {
         Capability.PARALLEL_SAMPLING,
@@ -82,6 +84,7 @@ def prepare(options: EngineOptions, *, headless: bool = False) -> tuple[Any, Any
         raise EngineError(f"this release of vLLM has no engine argument {', '.join(unknown)}")
     try:
         args = AsyncEngineArgs(**(optional_arguments(dict.fromkeys(known)) | arguments))
+        _mend_cpu(args)
         register()  # vLLM calls it once in a process, which may serve other models later
         if "max_model_len" not in options.engine_args:
             args.max_model_len = _max_context(args, options)
@@ -100,6 +103,13 @@ def _max_context(args: Any, options: EngineOptions) -> int:
     """vLLM refuses a length above the model's own."""
     longest = int(args.create_model_config().max_model_len)
     return min(longest, options.max_context or longest)
+
+
+def _mend_cpu(args: Any) -> None:
+    from vllm.platforms import current_platform
+
+    if current_platform.is_cpu() and args.worker_cls == "auto":
+        args.worker_cls = _CPU_WORKER
 
 
 def _add_temperatures(config: Any) -> bool:

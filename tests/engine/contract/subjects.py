@@ -19,6 +19,7 @@ from tests import tiny_adapters, tiny_models
 NAMES: Final = engine_names()
 MAX_CONTEXT: Final = 384
 MAX_BATCH_SIZE: Final = 8
+MAX_STEP_TOKENS: Final = 256
 MAX_WAITING: Final = 2
 ADAPTER: Final = "tuned"
 PROMPT: Final = [72, 101, 108, 108, 111]
@@ -115,7 +116,7 @@ def options(name: str, model: Path, adapter: Path) -> EngineOptions:
         max_context=MAX_CONTEXT,
         max_batch_size=MAX_BATCH_SIZE,
         max_waiting=MAX_WAITING,
-        max_step_tokens=256,
+        max_step_tokens=MAX_STEP_TOKENS,
         block_size=32,
         kv_memory_gb=0.25,
         num_threads=1,

@@ -13,7 +13,7 @@ from transformers import AutoModelForCausalLM
 
 from mindserve_engine.types import SEED_MAX, SamplingParams
 from tests import tiny_adapters
-from tests.engine.contract.subjects import ADAPTER, PROMPT, Subject, tokens_of, total_logprob
+from tests.engine.contract.subjects import ADAPTER, MAX_STEP_TOKENS, PROMPT, Subject, tokens_of, total_logprob
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 CLOSE = 2e-3
@@ -54,6 +54,14 @@ async def test_a_seed_gives_the_same_again(subject: Subject, seed: int) -> None:
     assert await subject.tokens(sampling=SamplingParams(seed=seed), **fields) == first
     if subject.computes:
         assert len({tuple(tokens) for tokens in first}) == 3
+
+
+async def test_a_prompt_in_pieces_changes_no_draw(subject: Subject) -> None:
+    """It is longer than a step; asked again, its beginning is found in the cache and it is one piece."""
+    prompt = [7 * number % 250 for number in range(MAX_STEP_TOKENS + 70)]
+    fields: dict[str, Any] = {"max_tokens": 10, "ignore_eos": True, "sampling": SamplingParams(seed=5)}
+    first = await subject.tokens(prompt, **fields)
+    assert await subject.tokens(prompt, **fields) == first
 
 
 async def test_seeds_differ(subject: Subject) -> None:
