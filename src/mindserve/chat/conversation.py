@@ -54,8 +54,9 @@ def _to_content(content: str | list[dict[str, Any]] | None) -> str | list[dict[s
 
 
 def _to_part(part: Mapping[str, Any]) -> dict[str, Any]:
+    """Templates know an item by its type or, as Qwen2-Audio's first, by a key of its kind."""
     kind = KINDS.get(part["type"])
-    return {"type": "text", "text": part["text"]} if kind is None else {"type": kind.value}
+    return {"type": "text", "text": part["text"]} if kind is None else {"type": kind.value, kind.value: ""}
 
 
 def _to_tool_call(call: Mapping[str, Any], *, arguments_as_text: bool) -> dict[str, Any]:

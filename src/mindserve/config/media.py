@@ -79,10 +79,15 @@ def _host(entry: str) -> str:
     return host
 
 
+def media_root(config: MediaConfig, base: Path) -> str:
+    """``base`` is where relative paths start."""
+    return os.path.normpath(base / os.path.expanduser(config.media_root))  # noqa: PTH111 - as in config.paths
+
+
 def media_settings(config: MediaConfig, base: Path, hosts: tuple[str, ...]) -> MediaSettings:
     """``base`` is where relative paths start."""
     return MediaSettings(
-        root=os.path.normpath(base / os.path.expanduser(config.media_root)),  # noqa: PTH111 - as in config.paths
+        root=media_root(config, base),
         max_image_bytes=config.max_image_size * MIB,
         max_video_bytes=config.max_video_size * MIB,
         max_audio_bytes=config.max_audio_size * MIB,

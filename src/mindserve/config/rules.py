@@ -16,7 +16,7 @@ from mindserve.config._generated import Config
 from mindserve.config.api_keys import read_api_keys
 from mindserve.config.faults import Fault
 from mindserve.config.listen import TlsFiles, listen_addresses
-from mindserve.config.media import network_of
+from mindserve.config.media import media_root, network_of
 from mindserve.config.overrides import the_model
 from mindserve.config.paths import (
     adapter_path,
@@ -168,6 +168,8 @@ def _api_keys(config: Config, base: Path) -> Iterator[Fault]:
 
 def _media(config: Config, base: Path) -> Iterator[Fault]:
     media = config.media_config
+    if not media_root(media, base).strip("/"):
+        yield Fault(f"{_MEDIA}.mediaRoot", f"{shown(media.media_root)} is all of this machine's files")
     if media.max_media_in_flight < media.max_media_total:
         problem = f"{media.max_media_in_flight} is less than maxMediaTotal, {media.max_media_total}"
         yield Fault(f"{_MEDIA}.maxMediaInFlight", problem)
@@ -208,7 +210,7 @@ _RULES: Final = (
     ),
     _Rule(_plugins, (f"{_MODEL}.plugin_params",)),
     _Rule(_templates, (f"{_MODEL}.models",)),
-    _Rule(_media, (f"{_MEDIA}.maxMedia", f"{_MEDIA}.allowedAddresses")),
+    _Rule(_media, (f"{_MEDIA}.mediaRoot", f"{_MEDIA}.maxMedia", f"{_MEDIA}.allowedAddresses")),
     _Rule(_weights, (WEIGHTS_PATH, f"{_MODEL}.backendType")),
     _Rule(vllm_faults, ("BackendConfig.VllmConfig", "BackendConfig.modelInstanceNumber", _MODEL)),
 )

@@ -111,6 +111,13 @@ def test_exceptions_are_networks(faults_of: FaultsOf, entry: str) -> None:
     }
 
 
+@pytest.mark.parametrize("root", ["/", "//", "/srv/.."])
+def test_not_all_files_are_media(faults_of: FaultsOf, root: str) -> None:
+    assert faults_of({"MediaConfig": {"mediaRoot": root}}) == {
+        "MediaConfig.mediaRoot": f'"{root}" is all of this machine\'s files'
+    }
+
+
 def test_a_request_may_hold_no_more_than_all_together(faults_of: FaultsOf) -> None:
     assert faults_of({"MediaConfig": {"maxMediaInFlight": 1000}}) == {}
     assert faults_of({"MediaConfig": {"maxMediaInFlight": 999}}) == {

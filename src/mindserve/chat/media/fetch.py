@@ -26,9 +26,13 @@ from mindserve.chat.media.remote import Remote
 Resolver: TypeAlias = Callable[[str, int], Awaitable[list[str]]]
 """From a host and a port to IP addresses as text; raises ``OSError``."""
 
-_DNS_THREADS: Final = 4
+_DNS_THREADS: Final = 16
 _DIALLED: Final = 4
 """Addresses of a host that are tried, one after the other."""
+_PIECES_A_TURN: Final = 64
+_FREE_PIECES: Final = 1000
+_LEAST_PIECE: Final = 64
+"""Bytes of a piece on average, beyond the first thousand pieces: what they cost goes by their number."""
 _USER_AGENT: Final = b"mindserve"
 _OK: Final = 200
 _UNREACHABLE: Final = "cannot be fetched: its host cannot be reached"
@@ -36,21 +40,32 @@ _UNREACHABLE: Final = "cannot be fetched: its host cannot be reached"
 
 
 class Resolving:
-    """The system's resolver. It cannot be interrupted, so it has threads of its own: a name server that does not answer
-    holds up other names, and nothing else."""
+    """The system's resolver. It cannot be interrupted, so it has threads of its own, and a name takes one of them at a
+    time, however many ask for it: name servers that do not answer for one host hold up no other."""
 
     def __init__(self) -> None:
         self._threads = ThreadPoolExecutor(_DNS_THREADS, thread_name_prefix="resolve")
+        self._under_way: dict[tuple[str, int], asyncio.Future[list[str]]] = {}
 
     async def __call__(self, host: str, port: int) -> list[str]:
-        def look_up() -> list[str]:
-            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-            return [str(address[0]) for *_, address in found]
+        asked = self._under_way.get((host, port))
+        if asked is None:
+            asked = asyncio.get_running_loop().run_in_executor(self._threads, _look_up, host, port)
+            self._under_way[host, port] = asked
+            asked.add_done_callback(lambda ended: self._end(host, port, ended))
+        return list(await asyncio.shield(asked))
 
-        return await asyncio.get_running_loop().run_in_executor(self._threads, look_up)
+    def _end(self, host: str, port: int, asked: asyncio.Future[list[str]]) -> None:
+        del self._under_way[host, port]
+        if not asked.cancelled():
+            asked.exception()  # those who asked may all have left
 
     def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+def _look_up(host: str, port: int) -> list[str]:
+    return [str(address[0]) for *_, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
 
 
 class Pinned(httpcore2.AsyncNetworkBackend):
@@ -196,7 +211,13 @@ def _check_head(response: httpcore2.Response, limit: SizeLimit) -> None:
 
 async def _body(response: httpcore2.Response, limit: SizeLimit, take: Callable[[int], None]) -> bytearray:
     data = bytearray()
+    num_pieces = 0
     async for piece in response.aiter_stream():
+        num_pieces += 1
+        if num_pieces % _PIECES_A_TURN == 0:
+            await asyncio.sleep(0)  # pieces that have come already are given without waiting
+        if num_pieces > _FREE_PIECES + len(data) // _LEAST_PIECE:
+            raise MediaFault("cannot be fetched: its host sends it in crumbs")
         if len(data) + len(piece) > limit.max_bytes:
             raise too_large(len(data) + len(piece), limit, is_all=False)
         take(len(piece))

@@ -41,8 +41,8 @@ class MediaBytes:
 
 
 class MediaSource:
-    """What gathering needs, made once for a server: limits, the budget of all requests, the fetcher, and threads for
-    files and Base64."""
+    """What gathering needs, made once for a server: limits, the budget of all requests, the fetcher, threads for
+    Base64, and others for files: reading those may hang where their folder is mounted from elsewhere."""
 
     def __init__(
         self,
@@ -55,15 +55,20 @@ class MediaSource:
         self.budget = budget
         self.fetcher = fetcher or Fetcher(limits)
         self.tally = tally or MediaTally()
-        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="media")
+        self._decoders = ThreadPoolExecutor(_THREADS, thread_name_prefix="media")
+        self._readers = ThreadPoolExecutor(_THREADS, thread_name_prefix="media-files")
 
-    async def in_thread(self, work: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+    async def decode(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._decoders, work)
+
+    async def read(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._readers, work)
 
     def close(self) -> None:
         """Threads that work end by themselves; what waits for one is dropped."""
         self.fetcher.close()
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        for threads in (self._decoders, self._readers):
+            threads.shutdown(wait=False, cancel_futures=True)
 
 
 @asynccontextmanager
@@ -101,10 +106,9 @@ async def _data(ref: MediaRef, source: MediaSource, lease: Lease, turns: asyncio
     origin = ref.source
     if isinstance(origin, Inline):
         lease.take(origin.num_bytes)
-        return await source.in_thread(lambda: decode_inline(origin, lease.is_over))
+        return await source.decode(lambda: decode_inline(origin, lease.is_over))
     if isinstance(origin, Local):
-        read = _reader(source.limits.root, origin, ref, lease)
-        return await source.in_thread(read)
+        return await source.read(_reader(source.limits.root, origin, ref, lease))
     async with turns:
         return await source.fetcher.fetch(origin, ref.limit, lease.take)
 

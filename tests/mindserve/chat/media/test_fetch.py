@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ssl
+import threading
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import httpcore2
 import pytest
 
+from mindserve.chat.media import fetch as fetch_module
 from mindserve.chat.media.faults import MediaFault
 from mindserve.chat.media.fetch import Fetcher, Pinned, Resolving
 from mindserve.chat.media.limits import MediaLimits, SizeLimit
@@ -154,6 +156,33 @@ async def test_an_endless_answer_is_read_to_the_limit_and_no_further(web: Web, l
     assert sum(taken) <= LIMIT.max_bytes
 
 
+async def test_crumbs_are_refused(fetch: Any, web: Web) -> None:
+    fault = await refusal(fetch("http://media.test/crumbs", SizeLimit(10**7, "x")))
+    assert fault.text == "cannot be fetched: its host sends it in crumbs"
+    await web.idle()
+
+
+async def test_others_have_their_turn_while_small_pieces_come(web: Web, limits: Limits) -> None:
+    """All of them are there when the first is read, so that nothing has to be waited for."""
+    turns = 0
+    seen: list[int] = []
+
+    async def other() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 1
+
+    some = limits(allowed_hosts=LISTED)
+    fetcher = Fetcher(some, resolve=web.resolve, dialler=web, ssl_context=NO_TLS)
+    beside = asyncio.create_task(other())
+    url = parse_remote("http://media.test/small-pieces", some)
+    assert len(await fetcher.fetch(url, LIMIT, lambda _: seen.append(turns))) == 900
+    beside.cancel()
+    fetcher.close()
+    assert len(set(seen)) >= 900 // 64
+
+
 async def test_exactly_the_limit(fetch: Any) -> None:
     assert (await fetch("http://media.test/ok", SizeLimit(5, "x")))[0] == b"hello"
     assert (await fetch("http://media.test/chunks", SizeLimit(5, "x")))[0] == b"abcde"
@@ -292,4 +321,27 @@ async def test_the_systems_resolver_has_threads_of_its_own() -> None:
     assert set(await resolving("127.0.0.1", 80)) == {"127.0.0.1"}
     with pytest.raises(OSError):
         await resolving("no such name.invalid", 80)
+    resolving.close()
+
+
+async def test_a_name_is_looked_up_once_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Twenty that ask for a host whose name servers are silent take one thread; others are answered beside them."""
+    asked: list[str] = []
+    answer = threading.Event()
+
+    def look_up(host: str, port: int) -> list[str]:
+        asked.append(host)
+        if host == "silent.test":
+            answer.wait()
+        return [f"{host}:{port}"]
+
+    monkeypatch.setattr(fetch_module, "_look_up", look_up)
+    resolving = fetch_module.Resolving()
+    waiting = [asyncio.create_task(resolving("silent.test", 443)) for _ in range(20)]
+    assert await resolving("other.test", 80) == ["other.test:80"]
+    waiting[0].cancel()
+    answer.set()
+    assert await asyncio.gather(*waiting[1:]) == [["silent.test:443"]] * 19
+    assert sorted(asked) == ["other.test", "silent.test"]
+    assert await resolving("silent.test", 443) == ["silent.test:443"]
     resolving.close()

@@ -191,6 +191,27 @@ async def test_a_client_that_leaves_while_a_file_is_fetched(make_source: MakeSou
     await web.idle()
 
 
+async def test_files_that_hang_hold_up_no_base64(
+    make_source: MakeSource, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where the folder is mounted from a machine that is gone."""
+    answers = threading.Event()
+
+    def hang(*_: Any, **__: Any) -> bytearray:
+        answers.wait()
+        return bytearray(b"at last")
+
+    monkeypatch.setattr(gather_module, "read_local", hang)
+    source = make_source()
+    reading = asyncio.create_task(gather(refs_of(source, *["a.png"] * 20), source).__aenter__())
+    async with gather(refs_of(source, data_url(b"inline")), source) as media:
+        assert [bytes(item.data) for item in media] == [b"inline"]
+    reading.cancel()
+    answers.set()
+    with pytest.raises(asyncio.CancelledError):
+        await reading
+
+
 async def test_a_client_that_leaves_while_a_name_is_looked_up(make_source: MakeSource, web: Web) -> None:
     asked = asyncio.Event()
 

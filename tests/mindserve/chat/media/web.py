@@ -180,6 +180,8 @@ HANDLERS: dict[str, Handler] = {
     "/hang-in-body": _stalls(b"HTTP/1.1 200 OK\r\nContent-Length: 5000\r\n\r\n" + b"a" * 1000),
     "/drip": _drip,
     "/endless": _endless,
+    "/crumbs": _raw(_CHUNKED + b"1\r\na\r\n" * 20_000 + b"0\r\n\r\n"),
+    "/small-pieces": _raw(_CHUNKED + b"1\r\na\r\n" * 900 + b"0\r\n\r\n"),
     **{f"/turn/{number}": _in_turn for number in range(3)},
 }
 
