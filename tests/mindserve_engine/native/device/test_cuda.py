@@ -16,13 +16,14 @@ from torch import Tensor
 
 from mindserve_engine.interface import EngineError
 from mindserve_engine.native import runner
+from mindserve_engine.native.batch import StepBatch
 from mindserve_engine.native.device import cuda, cuda_attention
 from mindserve_engine.native.device.base import AttentionShape, AttentionSpec
 from mindserve_engine.native.device.card_memory import CardMemory
 from mindserve_engine.native.device.cuda_attention import FlashAttention, try_out
 from mindserve_engine.options import EngineOptions
 from tests import tiny_models
-from tests.cuda_host import SIGNATURES, VERSION, FlashPackage, HostCuda, HostFigures, signature
+from tests.cuda_host import SIGNATURES, VERSION, FlashPackage, Gpu, HostCuda, HostFigures, signature
 from tests.engine.drive import load
 
 HEADS = AttentionShape(heads=4, kv_heads=2, head_dim=64)
@@ -38,27 +39,6 @@ def refused(**fields: Any) -> str:
         cuda.create(options(**fields))
     assert "\n" not in str(caught.value)
     return str(caught.value)
-
-
-class Gpu:
-    """What torch.cuda says of a machine."""
-
-    def __init__(
-        self, monkeypatch: pytest.MonkeyPatch, *, capability: tuple[int, int] = (8, 0), count: int = 1
-    ) -> None:
-        answers = {
-            "is_available": lambda: count > 0,
-            "device_count": lambda: count,
-            "set_device": lambda _number: None,
-            "get_device_capability": lambda _device: capability,
-            "get_device_name": lambda _device: "Tesla V100",
-            "mem_get_info": lambda _device: (1 << 30, 1 << 31),
-            "memory_reserved": lambda _device: 0,
-            "graph_pool_handle": lambda: (0, 0),
-        }
-        for name, answer in answers.items():
-            monkeypatch.setattr(torch.cuda, name, answer)
-        monkeypatch.setattr(torch.version, "cuda", "13.0")
 
 
 def test_a_build_without_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -249,6 +229,36 @@ def test_long_prompts_are_gathered_in_slices(monkeypatch: pytest.MonkeyPatch) ->
     sliced.self_test(HEADS, torch.float32, AttentionSpec(scale=0.125, window=9))
     monkeypatch.undo()
     whole.self_test(HEADS, torch.float32, AttentionSpec(scale=0.125, window=9))
+
+
+@pytest.mark.parametrize("poison", [float("nan"), float("inf")])
+@pytest.mark.parametrize("spec", [SPEC, *KINDS], ids=str)
+def test_what_others_left_in_the_blocks_is_never_read(spec: AttentionSpec, poison: float) -> None:
+    """Of gathered attention: in the blocks that a sequence took over, and in the first, which stands in the columns of
+    the table that a shorter sequence does not have."""
+    torch.manual_seed(3)
+    query, key, value = torch.randn(3, 4, 64), torch.randn(80, 2, 64), torch.randn(80, 2, 64)
+
+    def mixed(left: float, query_ends: list[int], lengths: list[int]) -> Tensor:
+        device = HostCuda(block_size=16)
+        [cache] = device.kv_cache(
+            num_layers=1, num_blocks=5, block_size=16, kv_heads=2, head_dim=64, dtype=torch.float32
+        )
+        for half, written in zip(cache, (key, value), strict=True):
+            half.fill_(left)
+            half[1:].flatten(0, 1)[[*range(37), *range(48, 51)]] = written[:40]
+        batch = StepBatch(
+            token_ids=[0] * 3,
+            positions=[0] * 3,
+            slots=[0] * 3,
+            query_ends=query_ends,
+            kv_lengths=lengths,
+            block_tables=[[1, 2, 3], [4]] if len(lengths) == 2 else [[1, 2, 3], [4], [4]],
+        )
+        return device.attention(query, key, value, cache, device.upload(batch), spec)
+
+    for query_ends, lengths in (([1, 2, 3], [37, 3, 1]), ([2, 3], [37, 3])):
+        torch.testing.assert_close(mixed(poison, query_ends, lengths), mixed(0.0, query_ends, lengths))
 
 
 class Card(HostFigures):
