@@ -16,6 +16,7 @@ import torch
 import transformers.modeling_utils  # before there is a torch_npu: it asks once, and would call what is not emulated
 from torch.utils import backend_registration
 
+from mindserve_engine.native import runner
 from mindserve_engine.native.device import npu
 from tests.npu_emulation import graph, references
 from tests.npu_emulation import graph as graph_module
@@ -116,6 +117,14 @@ def emulator(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     EMULATOR.uploads.clear()
     EMULATOR.in_flight = False
     graph.NPUGraph.max_graphs, graph.NPUGraph.num_captured, graph.NPUGraph.fails_at_end = None, 0, False
+    load = runner._load
+
+    def starting(*given: Any) -> Any:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(references, "counts_blocks", True)
+            return load(*given)
+
+    monkeypatch.setattr(runner, "_load", starting)
     yield EMULATOR
     EMULATOR.log = None
     EMULATOR.memory.others = 0

@@ -13,6 +13,7 @@ from mindserve_engine.interface import EngineError
 from mindserve_engine.native.device import npu_attention
 from mindserve_engine.native.device.base import AttentionShape, AttentionSpec
 from mindserve_engine.native.device.npu import NpuDevice
+from tests.npu_emulation import references
 from tests.npu_emulation.graph import NPUGraph, graph
 from tests.npu_emulation.plugin import MODULE
 from tests.npu_emulation.tensors import CaptureError, Emulator, NpuError
@@ -125,6 +126,18 @@ def check_it_is_refused(package: Any, name: str) -> None:
 def check_a_right_call_is_not_refused(package: Any) -> None:
     write(package, [0, 511], cache_mode="Norm")
     assert attend(package)[0].shape == (1, 2, 64)
+
+
+def check_more_blocks_than_the_cache_has_are_refused_at_the_start(
+    package: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Four are there, and five are read, one of them again and again: as a shared prefix is in service."""
+    reading = {"block_table": torch.zeros(1, 5, dtype=torch.int32).to("npu"), "actual_seq_lengths_kv": [513]}
+    attend(package, **reading)
+    monkeypatch.setattr(references, "counts_blocks", True)
+    attend(package, **{**reading, "actual_seq_lengths_kv": [512]})
+    with pytest.raises(NpuError, match="fewer blocks"):
+        attend(package, **reading)
 
 
 def check_waiting_is_counted(emulator: Emulator) -> None:

@@ -152,11 +152,12 @@ class Device(Protocol):
     def memory(self) -> Memory: ...
 
     def cache_room(
-        self, widest_steps: Callable[[], int], captured: Callable[[], AbstractContextManager[None]]
+        self, widest_steps: Callable[[], int], captured: Callable[[], AbstractContextManager[int]]
     ) -> CacheRoom:
         """Memory that the cache may have, when the model is loaded. ``widest_steps`` runs the steps that take most over
         a cache of its own and returns that cache's bytes, which are free again; while ``captured()`` is entered, all
-        decode steps are there that will be captured. Raises ``EngineError`` when there is not enough for them."""
+        decode steps are there that will be captured, and so many bytes beyond them as it gives. Raises ``EngineError``
+        when there is not enough for them."""
 
     def synchronize(self) -> None:
         """Return when all work is done that the device was given."""

@@ -81,7 +81,7 @@ class CpuDevice(TorchOperators):
         return Memory(free=machine.available, total=machine.total)
 
     def cache_room(
-        self, widest_steps: Callable[[], int], captured: Callable[[], AbstractContextManager[None]]
+        self, widest_steps: Callable[[], int], captured: Callable[[], AbstractContextManager[int]]
     ) -> CacheRoom:
         """The rest is for activations, other programs, and the file cache."""
         return CacheRoom(self.memory().free, share=_CACHE_SHARE, is_shared=True)

@@ -93,7 +93,7 @@ class CudaDevice(TorchOperators):
         return self._memory.now()
 
     def cache_room(
-        self, widest_steps: Callable[[], int], captured: Callable[[], AbstractContextManager[None]]
+        self, widest_steps: Callable[[], int], captured: Callable[[], AbstractContextManager[int]]
     ) -> CacheRoom:
         return self._memory.cache_room(_MEMORY_FRACTION, widest_steps, captured)
 

@@ -86,7 +86,7 @@ class NpuDevice:
         return self._memory.now()
 
     def cache_room(
-        self, widest_steps: Callable[[], int], captured: Callable[[], AbstractContextManager[None]]
+        self, widest_steps: Callable[[], int], captured: Callable[[], AbstractContextManager[int]]
     ) -> CacheRoom:
         return self._memory.cache_room(memory_fraction(), widest_steps, captured)
 

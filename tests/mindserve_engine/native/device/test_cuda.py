@@ -290,9 +290,9 @@ def test_memory_of_graphs_and_of_the_widest_step_is_left_free() -> None:
         return 1 << 30
 
     @contextmanager
-    def captured() -> Iterator[None]:
-        card.graphs = 3 << 29
-        yield
+    def captured() -> Iterator[int]:
+        card.graphs = (3 << 29) + (1 << 20)
+        yield 1 << 20
         card.graphs = 0
 
     room = memory.cache_room(0.75, widest_steps, captured)
