@@ -14,7 +14,7 @@ from mindserve_engine.native.batch import Runner, Sampled, StepBatch
 from mindserve_engine.native.cache_trial import CacheTrial, create_caches, token_bytes
 from mindserve_engine.native.device.base import Device, DeviceBatch, LayerCache
 from mindserve_engine.native.device.graphs import DecodeGraphs, batch_sizes, num_scratch_blocks
-from mindserve_engine.native.device.registry import create_device
+from mindserve_engine.native.device.registry import create_device, hide_packages_of_others
 from mindserve_engine.native.kv_memory import CacheRoom, KvBudget, size_kv_cache
 from mindserve_engine.native.media.encoding import Encoder
 from mindserve_engine.native.models.base import Model
@@ -98,6 +98,7 @@ class NativeRunner:
 def load_runner(options: EngineOptions, progress: Progress) -> LoadedModel:
     """Load the model and make its cache. Raises ``EngineError`` with one clear line."""
     progress("reading the model's config", 0.0)
+    hide_packages_of_others(options)
     facts = read_facts(options.model_path, trust_remote_code=options.trust_remote_code)
     device = create_device(options)
     with device.loading():

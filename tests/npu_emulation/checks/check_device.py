@@ -53,6 +53,7 @@ def refusal(**options: Any) -> str:
         ({"block_size": 16}, "cacheBlockSize: 16"),
         ({"device_ids": [1]}, "npuDeviceIds: 1 is not among the 1 visible"),
         ({"max_batch_size": 5000}, "maxBatchSize: 5000"),
+        ({"max_step_tokens": 65537}, "maxPrefillTokens: 65537 is above the 65536"),
         ({"deterministic": True}, "deterministic: "),
     ],
 )
@@ -60,9 +61,19 @@ def check_what_it_cannot_do_is_refused_by_the_options_name(options: dict[str, An
     assert says in refusal(**options)
 
 
-def check_the_310p_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(MODULE, "name", "Ascend310P3", raising=False)
-    assert "Ascend310P3 is not supported" in refusal()
+OLD_NAMES = ("310", "310B4", "310P3", "910", "910A", "910B", "910ProA", "910ProB", "910PremiumA")
+
+
+@pytest.mark.parametrize("name", OLD_NAMES)
+def check_old_hardware_is_refused_by_name(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setattr(MODULE, "name", f"Ascend{name}", raising=False)
+    assert f"Ascend{name} is not supported" in refusal()
+
+
+@pytest.mark.parametrize("name", ["910B1", "910B2C", "910B4-1", "910_9391", "910_9362"])
+def check_the_series_a2_and_a3_are_not_refused(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setattr(MODULE, "name", f"Ascend{name}", raising=False)
+    assert create_device(EngineOptions(model_path=Path(), device="npu")).name == "npu"
 
 
 def check_no_visible_device_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

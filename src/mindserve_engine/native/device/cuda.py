@@ -48,6 +48,8 @@ _ASKED_BLOCK_SIZE: Final = 128
 """The largest that ``cacheBlockSize`` can ask for, and its default: it stands for larger blocks too."""
 _FLASH_CAPABILITY: Final = (8, 0)
 _BFLOAT16_CAPABILITY: Final = (8, 0)
+_OLD_DTYPES: Final = ("float16", "float32")
+"""Of all GPUs. Every other name, int4 too, can end in bfloat16."""
 
 log = logging.getLogger(__name__)
 
@@ -144,9 +146,10 @@ def create(options: EngineOptions) -> CudaDevice:
     if options.deterministic:
         raise EngineError("deterministic: is not available on cuda")
     capability = torch.cuda.get_device_capability(device)
-    if options.dtype in ("auto", "bfloat16") and capability < _BFLOAT16_CAPABILITY:
+    if options.dtype not in _OLD_DTYPES and capability < _BFLOAT16_CAPABILITY:
         raise EngineError(
-            f"dtype: bfloat16 is not available on {torch.cuda.get_device_name(device)}, float16 and float32 are"
+            f"dtype: {options.dtype.replace('auto', 'bfloat16')} is not available on "
+            f"{torch.cuda.get_device_name(device)}, {' and '.join(_OLD_DTYPES)} are"
         )
     # float32 means float32: products in TF32 keep ten bits
     torch.backends.cuda.matmul.allow_tf32 = False

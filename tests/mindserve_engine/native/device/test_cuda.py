@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import inspect
+import json
 import sys
 import types
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +24,7 @@ from mindserve_engine.native.device.base import AttentionShape, AttentionSpec
 from mindserve_engine.native.device.card_memory import CardMemory
 from mindserve_engine.native.device.cuda_attention import FlashAttention, try_out
 from mindserve_engine.options import EngineOptions
-from tests import tiny_models
+from tests import tiny_chatglm, tiny_models
 from tests.cuda_host import SIGNATURES, VERSION, FlashPackage, Gpu, HostCuda, HostFigures, signature
 from tests.engine.drive import load
 
@@ -56,6 +58,7 @@ def test_no_device(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_the_options_ask_for_in_vain(monkeypatch: pytest.MonkeyPatch) -> None:
     Gpu(monkeypatch, capability=(7, 0))
     assert refused() == "dtype: bfloat16 is not available on Tesla V100, float16 and float32 are"
+    assert refused(dtype="int4") == "dtype: int4 is not available on Tesla V100, float16 and float32 are"
     assert refused(dtype="float16", deterministic=True) == "deterministic: is not available on cuda"
     assert "cacheBlockSize: 24 is not a multiple of 16" in refused(dtype="float32", block_size=24)
 
@@ -220,6 +223,24 @@ def test_models_of_transformers_are_not_captured(monkeypatch: pytest.MonkeyPatch
     loaded: Any = load(tiny_models.build("gemma2", tmp_path))
     assert loaded.runner.graphs is None
     assert device.host_graphs.num_captured == 0
+
+
+@pytest.mark.parametrize("key", ["dtype", "torch_dtype"])
+@pytest.mark.parametrize(("said", "held"), [("float16", torch.float16), ("float32", torch.bfloat16)])
+@pytest.mark.parametrize("tiny", [tiny_chatglm.build, partial(tiny_models.build, "llama")], ids=["chatglm", "llama"])
+def test_auto_is_the_models_type_where_that_is_float16(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tiny: Any, said: str, held: torch.dtype, key: str
+) -> None:
+    """On cards; the CPU, which has its own arithmetic for either, stays with bfloat16."""
+    config = tiny(tmp_path / "model") / "config.json"
+    written = json.loads(config.read_text())
+    written.pop("dtype", None)
+    written.pop("torch_dtype", None)
+    config.write_text(json.dumps({**written, key: said}))
+    assert load(config.parent, dtype="auto").info.weights == "bfloat16"
+    monkeypatch.setattr(runner, "create_device", lambda _options: HostCuda(block_size=16))
+    loaded: Any = load(config.parent, dtype="auto")
+    assert loaded.runner.dtype == held
 
 
 def test_long_prompts_are_gathered_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
