@@ -44,6 +44,14 @@ class AttentionShape:
     head_dim: int
 
 
+@dataclass(frozen=True, slots=True)
+class LayerWidths:
+    """Of the small operators of a model's layers."""
+
+    hidden: int
+    inner: int
+
+
 @dataclass(slots=True)
 class DeviceBatch:
     """A ``StepBatch`` on the device."""
@@ -145,9 +153,11 @@ class Device(Protocol):
     def loading(self) -> AbstractContextManager[None]:
         """Around all work on the device before it is ready to serve."""
 
-    def self_test(self, shape: AttentionShape, dtype: torch.dtype, spec: AttentionSpec) -> None:
+    def self_test(
+        self, shape: AttentionShape, dtype: torch.dtype, spec: AttentionSpec, widths: LayerWidths | None = None
+    ) -> None:
         """Before anything is served: raise ``EngineError`` when the device cannot compute layers of a model that attend
-        like this, or computes them wrongly."""
+        like this, or computes them wrongly. ``widths``: where the model leaves norms and activations to the device."""
 
     def memory(self) -> Memory: ...
 

@@ -22,6 +22,7 @@ from mindserve_engine.native.device.base import (
     GraphBackend,
     Layer,
     LayerParts,
+    LayerWidths,
     Linear,
     Memory,
 )
@@ -83,13 +84,15 @@ class CudaDevice(TorchOperators):
     def loading(self) -> AbstractContextManager[None]:
         return nullcontext()
 
-    def self_test(self, shape: AttentionShape, dtype: torch.dtype, spec: AttentionSpec) -> None:
+    def self_test(
+        self, shape: AttentionShape, dtype: torch.dtype, spec: AttentionSpec, widths: LayerWidths | None = None
+    ) -> None:
         if self._flash is not None and self._flash.fits(shape.head_dim, dtype) and spec.sinks is None:
             self.graphs = self._capturing
         elif not self._is_slowness_told:
             self._is_slowness_told = True
             log.warning("attention by torch's own operators over gathered blocks: decode steps are not captured")
-        check_operators(self, shape, dtype, spec)
+        check_operators(self, shape, dtype, spec, widths)
 
     def memory(self) -> Memory:
         return self._memory.now()

@@ -22,6 +22,7 @@ from mindserve_engine.native.device.base import (
     GraphBackend,
     Layer,
     LayerParts,
+    LayerWidths,
     Linear,
     Memory,
 )
@@ -82,9 +83,11 @@ class NpuDevice:
     def loading(self) -> AbstractContextManager[None]:
         return nullcontext()
 
-    def self_test(self, shape: AttentionShape, dtype: torch.dtype, spec: AttentionSpec) -> None:
+    def self_test(
+        self, shape: AttentionShape, dtype: torch.dtype, spec: AttentionSpec, widths: LayerWidths | None = None
+    ) -> None:
         check_shape(shape)
-        check_operators(self, shape, dtype, spec)
+        check_operators(self, shape, dtype, spec, widths)
 
     def memory(self) -> Memory:
         return self._memory.now()

@@ -23,6 +23,7 @@ from mindserve_engine.native.device import cuda, cuda_attention
 from mindserve_engine.native.device.base import AttentionShape, AttentionSpec
 from mindserve_engine.native.device.card_memory import CardMemory
 from mindserve_engine.native.device.cuda_attention import FlashAttention, try_out
+from mindserve_engine.native.sampling.sampler import Sampler
 from mindserve_engine.options import EngineOptions
 from tests import tiny_chatglm, tiny_models
 from tests.cuda_host import SIGNATURES, VERSION, FlashPackage, Gpu, HostCuda, HostFigures, signature
@@ -182,6 +183,75 @@ def test_the_self_test_finds_wrong_decode_steps(monkeypatch: pytest.MonkeyPatch,
     )
     device = HostCuda(block_size=256, package=package)
     with pytest.raises(EngineError, match=r"self-test: attention \(decode.*\) is off by"):
+        device.self_test(HEADS, torch.bfloat16, SPEC)
+
+
+class WideMistakes(HostCuda):
+    """In rows of other widths than the test's own."""
+
+    def __init__(self, operator: str) -> None:
+        super().__init__(block_size=16)
+        self.operator = operator
+
+    def norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
+        right = super().norm(x, weight, eps)
+        return right * 2 if self.operator == "norm" and x.shape[-1] not in (256, 64) else right
+
+    def swiglu(self, gate_up: Tensor) -> Tensor:
+        right = super().swiglu(gate_up)
+        return right * 2 if self.operator == "swiglu" and gate_up.shape[-1] != 256 else right
+
+
+@pytest.mark.parametrize("operator", ["norm", "swiglu"])
+def test_the_self_test_knows_the_widths_of_the_model(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, operator: str
+) -> None:
+    monkeypatch.setattr(runner, "create_device", lambda _options: WideMistakes(operator))
+    with pytest.raises(EngineError, match=rf"self-test: (the )?{operator}.* is off by"):
+        load(tiny_models.build("llama", tmp_path, hidden_size=128))
+
+
+class WrongElsewhere(HostCuda):
+    def __init__(self, *, linear: bool = False, copies: bool = False) -> None:
+        super().__init__(block_size=16)
+        self.is_linear_wrong, self.are_copies_wrong = linear, copies
+
+    def linear(self, weight: Any, bias: Tensor | None, dtype: torch.dtype) -> Any:
+        return super().linear(weight, None if self.is_linear_wrong else bias, dtype)
+
+    def copy_blocks(self, caches: list[Any], pairs: list[tuple[int, int]]) -> None:
+        super().copy_blocks(caches[:1] if self.are_copies_wrong else caches, pairs)
+
+
+@pytest.mark.parametrize(("mistake", "name"), [("linear", "a linear layer"), ("copies", "a copy of blocks")])
+def test_the_self_test_knows_all_that_the_device_does(mistake: str, name: str) -> None:
+    with pytest.raises(EngineError, match=f"self-test: {name} is off by"):
+        WrongElsewhere(**{mistake: True}).self_test(HEADS, torch.bfloat16, SPEC)
+
+
+SAMPLING_MISTAKES: dict[str, Callable[..., Any]] = {
+    "topk": lambda right, x, k, **given: tuple(one.flip(-1) for one in right(x, k, **given)),
+    "log_softmax": lambda right, x, **given: right(x, **given) * 1.1,
+}
+
+
+@pytest.mark.parametrize("operator", SAMPLING_MISTAKES)
+def test_the_self_test_samples(monkeypatch: pytest.MonkeyPatch, operator: str) -> None:
+    """On the device one of torch's operators is wrong; the reference has the right one."""
+    device, sample, right = HostCuda(block_size=16), Sampler.sample, getattr(Tensor, operator)
+
+    def wrong(*given: Any, **named: Any) -> Any:
+        return SAMPLING_MISTAKES[operator](right, *given, **named)
+
+    def sampling(self: Sampler, logits: Tensor, rows: Any) -> Any:
+        with pytest.MonkeyPatch.context() as patch:
+            if self._host_buffer == device.host_buffer:
+                for place in (Tensor, torch):
+                    patch.setattr(place, operator, wrong)
+            return sample(self, logits, rows)
+
+    monkeypatch.setattr(Sampler, "sample", sampling)
+    with pytest.raises(EngineError, match=r"self-test: (sampling|log-probabilities) is off by"):
         device.self_test(HEADS, torch.bfloat16, SPEC)
 
 
