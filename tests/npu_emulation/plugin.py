@@ -37,6 +37,7 @@ class NpuModule(types.ModuleType):
     name = "Ascend910B3"
     utils = types.SimpleNamespace(get_cann_version=lambda module: f"of {module} 9.9")
     num_devices = 1
+    current = 0
 
     def is_available(self) -> bool:
         return True
@@ -51,10 +52,11 @@ class NpuModule(types.ModuleType):
         return self.num_devices
 
     def current_device(self) -> int:
-        return 0
+        return self.current
 
     def set_device(self, device: int) -> None:
         assert 0 <= device < self.num_devices
+        self.current = device
 
     def synchronize(self, device: Any = None) -> None:
         EMULATOR.wait("synchronize")
@@ -126,6 +128,7 @@ def emulator(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
     monkeypatch.setattr(runner, "_load", starting)
     yield EMULATOR
+    MODULE.current = 0
     EMULATOR.log = None
     EMULATOR.memory.others = 0
 

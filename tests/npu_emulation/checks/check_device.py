@@ -120,6 +120,14 @@ def check_a_model_in_16_bits(tmp_path: Path) -> None:
     assert not driver.failures
 
 
+def check_the_second_of_two_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(MODULE, "num_devices", 2)
+    assert refusal(device_ids=[2]) == "npuDeviceIds: 2 is not among the 2 visible devices"
+    made = create_device(EngineOptions(model_path=Path(), device="npu", device_ids=[1]))
+    assert made.torch_device == torch.device("npu", 1)
+    assert MODULE.current_device() == 1, "where torch_npu puts what names no device"
+
+
 def check_a_sliding_window(device: NpuDevice) -> None:
     """The last of 200 keys of three values sees as many as the window holds, itself among them."""
     spec = AttentionSpec(scale=1e-9, window=3)

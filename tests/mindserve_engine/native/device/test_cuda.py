@@ -230,7 +230,7 @@ def test_the_self_test_knows_all_that_the_device_does(mistake: str, name: str) -
 
 
 SAMPLING_MISTAKES: dict[str, Callable[..., Any]] = {
-    "topk": lambda right, x, k, **given: tuple(one.flip(-1) for one in right(x, k, **given)),
+    "topk": lambda right, x, k, **given: right(-x, k, **given),
     "log_softmax": lambda right, x, **given: right(x, **given) * 1.1,
 }
 
