@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,7 +12,8 @@ from gguf import GGMLQuantizationType as Kind
 
 from mindserve_engine.native.runner import LoadedModel, NativeRunner
 from mindserve_engine.types import SamplingParams
-from tests import tiny_adapters, tiny_gguf, tiny_models
+from tests import tiny_adapters, tiny_chatglm, tiny_gguf, tiny_models
+from tests.bench import device
 from tests.engine.drive import Driver, generate, load, random_prompts, small_pool
 from tests.npu_emulation.kernels import KERNELS
 from tests.npu_emulation.tensors import Emulator
@@ -22,6 +24,7 @@ SHAPES: Final[dict[str, dict[str, int]]] = {
     "llama": {"head_dim": 64},
     "qwen2": {"hidden_size": 256},
     "qwen3": {"head_dim": 128},
+    "chatglm": {"kv_channels": 128},
 }
 """Heads that attention of the npu takes; qwen2's come of its width."""
 SETTINGS: Final = {"max_step_tokens": 256, "max_batch_size": 6}
@@ -35,7 +38,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 
     def build(name: str) -> Path:
         if name not in made:
-            made[name] = tiny_models.build(name, tmp_path_factory.mktemp(name), **SHAPES[name])
+            build_in = tiny_chatglm.build if name == "chatglm" else partial(tiny_models.build, name)
+            made[name] = build_in(tmp_path_factory.mktemp(name), **SHAPES[name])
         return made[name]
 
     return build
@@ -211,6 +215,14 @@ def check_copies_of_blocks_do_not_wait(pair: Any, emulator: Emulator) -> None:
     on_npu.runner.copy_blocks([(0, 1), (2, 3)])
     assert emulator.waits == []
     assert len(emulator.uploads) == 1, "for all layers"
+
+
+def check_the_report(capsys: pytest.CaptureFixture[str]) -> None:
+    """In 16 bits the device gives float32's logits within rounding, over prompts and captured decode steps."""
+    assert device.main(["--device", "npu", "--tiny"]) == 0
+    told = capsys.readouterr().out
+    assert "| small, random | bfloat16 |" in told
+    assert "WRONG" not in told
 
 
 @pytest.mark.parametrize("embedding", [Kind.Q8_0, Kind.Q4_1, Kind.F16])
