@@ -10,6 +10,7 @@ from typing import Any, Final
 import pytest
 from gguf import GGMLQuantizationType as Kind
 
+from mindserve.chat.tokenizer import load_tokenizer
 from mindserve_engine.native.runner import LoadedModel, NativeRunner
 from mindserve_engine.types import SamplingParams
 from tests import tiny_adapters, tiny_chatglm, tiny_gguf, tiny_models
@@ -160,6 +161,22 @@ def check_sampling_side_by_side(pair: Any) -> None:
     for event, other in zip(on_npu.events["top-k"], on_cpu.events["top-k"], strict=True):
         assert event.logprobs[0].logprob == pytest.approx(other.logprobs[0].logprob, abs=1e-4)
         assert event.logprobs[0].top_token_ids == other.logprobs[0].top_token_ids
+
+
+def check_a_grammar_beside_a_free_row(pair: Any, folder: Callable[[str], Path]) -> None:
+    loaded = pair("qwen2")
+    vocabulary = load_tokenizer(folder("qwen2")).vocabulary(loaded[0].info.eos_token_ids)
+
+    def scenario(driver: Driver) -> None:
+        driver.loop.learn(vocabulary)
+        sampling = SamplingParams(temperature=2.0, seed=3)
+        driver.add("bound", [5, 6, 7], 12, sampling, grammar="start: /[a-z]{40}/")
+        driver.add("free", [5, 6, 7], 12, sampling)
+
+    _, on_npu = both_run(loaded, scenario)
+    text = b"".join(vocabulary.token_bytes[token] for token in on_npu.tokens["bound"]).decode()
+    assert text.isalpha()
+    assert text.islower()
 
 
 def check_adapters(pair: Any, folder: Callable[[str], Path], tmp_path: Path) -> None:
