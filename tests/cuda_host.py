@@ -10,6 +10,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any, Final
 
+import pytest
 import torch
 from torch import Tensor
 
@@ -177,3 +178,24 @@ class HostCuda(CudaDevice):
         self.host_graphs = HostGraphs()
         graphs = self.host_graphs if has_graphs else None
         super().__init__(torch.device("cpu"), block_size=block_size, flash=flash, graphs=graphs, figures=HostFigures())
+
+
+class Gpu:
+    """What torch.cuda says of a machine."""
+
+    def __init__(
+        self, monkeypatch: pytest.MonkeyPatch, *, capability: tuple[int, int] = (8, 0), count: int = 1
+    ) -> None:
+        answers = {
+            "is_available": lambda: count > 0,
+            "device_count": lambda: count,
+            "set_device": lambda _number: None,
+            "get_device_capability": lambda _device: capability,
+            "get_device_name": lambda _device: "Tesla V100",
+            "mem_get_info": lambda _device: (1 << 30, 1 << 31),
+            "memory_reserved": lambda _device: 0,
+            "graph_pool_handle": lambda: (0, 0),
+        }
+        for name, answer in answers.items():
+            monkeypatch.setattr(torch.cuda, name, answer)
+        monkeypatch.setattr(torch.version, "cuda", "13.0")

@@ -45,7 +45,8 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     model_path: Path
     """A transformers folder, or one GGUF file; for the scripted engine a script file."""
     dtype: str = "auto"
-    """One of auto (as quantised in the file, else bfloat16), int4, bfloat16, float16, float32."""
+    """One of auto (as quantised in the file, else bfloat16; on cards float16 where the model's config says so), int4,
+    bfloat16, float16, float32."""
     device: str = "cpu"
     """As ``native.device.registry`` knows it: cpu, cuda, npu."""
     device_ids: list[int] = []

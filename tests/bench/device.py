@@ -367,7 +367,7 @@ def run(device: str, dtype: str, model: Path | None, size: Size, *, num_decoded:
         path = model or write_random_model(measured, size)
         context = max(size.prompt, CONTEXT) + 128
         limits = {"max_batch_size": max(size.batches), "max_context": context, "max_step_tokens": context}
-        own: Any = create_device(EngineOptions(model_path=path, device=device))
+        own: Any = create_device(EngineOptions(model_path=path, device=device, dtype=dtype))
         peak = measure_peak(own.torch_device, getattr(torch, dtype), size, own.synchronize)  # while there is room
         loaded = load(path, device, dtype, **limits)
         parameters, file_bytes = weights_of(model, size)

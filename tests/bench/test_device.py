@@ -15,7 +15,7 @@ from mindserve_engine.native import runner
 from mindserve_engine.native.device import registry
 from tests import tiny_gguf, tiny_models
 from tests.bench import device
-from tests.cuda_host import FlashPackage, HostCuda
+from tests.cuda_host import FlashPackage, Gpu, HostCuda
 
 
 class WrongActivation(HostCuda):
@@ -52,6 +52,23 @@ def test_a_device_with_graphs(
     told = capsys.readouterr().out
     assert "graphs for batches of: 1, 2" in told
     assert ("**WRONG**" in told) == bool(status)
+
+
+def test_an_old_gpu_is_measured_in_the_type_that_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """All devices are made with it: `auto` would be refused."""
+    Gpu(monkeypatch, capability=(7, 5))
+
+    def create(options: Any) -> Any:
+        made = registry.create_device(options)
+        return made if options.device == "cpu" else HostCuda(block_size=made.block_size)
+
+    for module in (runner, device):
+        monkeypatch.setattr(module, "create_device", create)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda *_given: "Tesla T4")
+    assert device.main(["--device", "cuda", "--dtype", "float16", "--tiny"]) == 0
+    assert "| small, random | float16 |" in capsys.readouterr().out
 
 
 def test_what_cannot_be_used_is_one_line(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,7 @@ import torch
 import transformers.modeling_utils  # before there is a torch_npu: it asks once, and would call what is not emulated
 from torch.utils import backend_registration
 
+from mindserve_engine.native import runner
 from mindserve_engine.native.device import npu
 from tests.npu_emulation import graph, references
 from tests.npu_emulation import graph as graph_module
@@ -36,6 +37,7 @@ class NpuModule(types.ModuleType):
     name = "Ascend910B3"
     utils = types.SimpleNamespace(get_cann_version=lambda module: f"of {module} 9.9")
     num_devices = 1
+    current = 0
 
     def is_available(self) -> bool:
         return True
@@ -50,10 +52,11 @@ class NpuModule(types.ModuleType):
         return self.num_devices
 
     def current_device(self) -> int:
-        return 0
+        return self.current
 
     def set_device(self, device: int) -> None:
         assert 0 <= device < self.num_devices
+        self.current = device
 
     def synchronize(self, device: Any = None) -> None:
         EMULATOR.wait("synchronize")
@@ -116,7 +119,16 @@ def emulator(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     EMULATOR.uploads.clear()
     EMULATOR.in_flight = False
     graph.NPUGraph.max_graphs, graph.NPUGraph.num_captured, graph.NPUGraph.fails_at_end = None, 0, False
+    load = runner._load
+
+    def starting(*given: Any) -> Any:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(references, "counts_blocks", True)
+            return load(*given)
+
+    monkeypatch.setattr(runner, "_load", starting)
     yield EMULATOR
+    MODULE.current = 0
     EMULATOR.log = None
     EMULATOR.memory.others = 0
 

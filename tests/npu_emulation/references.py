@@ -15,6 +15,11 @@ SIXTEEN_BITS = (torch.float16, torch.bfloat16)
 attention_dtypes: set[torch.dtype] = set(SIXTEEN_BITS)
 """A test that compares to the last token adds float32."""
 
+counts_blocks = False
+"""Whether a cache must have as many blocks as the lengths of a call add up to. So the documents; but sequences that
+share the blocks of a prefix, and rows of padding, can break it in service, and nobody says whether the hardware minds.
+It holds while a model is started, where nothing has to break it."""
+
 _MASK = (2048, 2048)
 _UNBOUNDED = 2147483647
 _known_masks: weakref.WeakValueDictionary[int, Tensor] = weakref.WeakValueDictionary()
@@ -133,6 +138,10 @@ def fused_infer_attention_score(
     require(
         block_table.dtype == torch.int32 and block_table.dim() == 2 and len(block_table) == len(ends),
         "attention: a line of the block table, int32, for each sequence",
+    )
+    num_read = sum(-(-length // block_size) for length in lengths)
+    require(
+        not counts_blocks or num_read <= len(key), "attention: the cache has fewer blocks than the lengths add up to"
     )
     out = torch.empty_like(query)
     start = 0

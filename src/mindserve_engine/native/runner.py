@@ -14,14 +14,14 @@ from mindserve_engine.native.batch import Runner, Sampled, StepBatch
 from mindserve_engine.native.cache_trial import CacheTrial, create_caches, token_bytes
 from mindserve_engine.native.device.base import Device, DeviceBatch, LayerCache
 from mindserve_engine.native.device.graphs import DecodeGraphs, batch_sizes, num_scratch_blocks
-from mindserve_engine.native.device.registry import create_device
+from mindserve_engine.native.device.registry import create_device, hide_packages_of_others
 from mindserve_engine.native.kv_memory import CacheRoom, KvBudget, size_kv_cache
 from mindserve_engine.native.media.encoding import Encoder
 from mindserve_engine.native.models.base import Model
 from mindserve_engine.native.models.facts import ModelFacts, read_facts
 from mindserve_engine.native.models.load import load_model
 from mindserve_engine.native.sampling.sampler import Sampler
-from mindserve_engine.native.trial import check_batches, trial_batch, written_blocks
+from mindserve_engine.native.trial import check_batches, num_checked_rows, trial_batch, written_blocks
 from mindserve_engine.options import EngineOptions
 from mindserve_engine.types import Capability, EngineInfo
 
@@ -98,6 +98,7 @@ class NativeRunner:
 def load_runner(options: EngineOptions, progress: Progress) -> LoadedModel:
     """Load the model and make its cache. Raises ``EngineError`` with one clear line."""
     progress("reading the model's config", 0.0)
+    hide_packages_of_others(options)
     facts = read_facts(options.model_path, trust_remote_code=options.trust_remote_code)
     device = create_device(options)
     with device.loading():
@@ -166,16 +167,23 @@ def _capture(
     assert device.graphs is not None
     table_width = -(-budget.max_context // device.block_size)
     graphs = DecodeGraphs(
-        device, device.graphs, runner.forward, table_width=table_width, scratch_block=budget.num_blocks
+        device,
+        device.graphs,
+        runner.forward,
+        table_width=table_width,
+        scratch_block=budget.num_blocks,
+        num_blocks=budget.num_blocks + num_scratch_blocks(largest, device.block_size),
     )
     shape = {"num_blocks": budget.num_blocks, "block_size": device.block_size, "vocab_size": vocab_size}
     num_tokens = min(device.block_size, options.max_step_tokens, budget.max_context)
     with torch.inference_mode():
-        graphs.capture(batch_sizes(largest))
+        graphs.capture(batch_sizes(min(largest, budget.num_blocks)))  # each row needs a block to write into
         for batch in written_blocks(num_tokens=num_tokens, **shape):
             runner.forward(device.upload(batch))
-        for batch in check_batches(max_context=budget.max_context, **shape):
-            graphs.check(batch, runner.dtype)
+        for size in graphs.sizes:
+            rows = num_checked_rows(size, budget.num_blocks)
+            for batch in check_batches(num_rows=rows, num_padding=size - rows, max_context=budget.max_context, **shape):
+                graphs.check(batch, size, runner.dtype)
     runner.graphs = graphs
 
 

@@ -50,29 +50,22 @@ def _side_by_side(lengths: Sequence[int], block_size: int) -> Iterator[list[int]
 
 def widest_batches(
     *, max_step_tokens: int, max_batch_size: int, max_positions: int, block_size: int, vocab_size: int
-) -> Iterator[StepBatch]:
+) -> list[StepBatch]:
     """The steps that take most memory: as many prompts as a step can have, the longest chunk at the end of the longest
-    context, and the largest decode batch of such contexts. They show sizes alone: all read the same few blocks, the
-    first ``num_widest_blocks``, and write side by side."""
+    context, and the largest decode batch, with one such context. All its rows count like the longest where they are
+    padded to it, and its blocks stay few enough to be there: operators may ask that a cache has as many as the lengths
+    of a batch add up to. Each sequence has blocks of its own, from the first of the cache on."""
     num_sequences = min(max_batch_size, max_step_tokens)
-    num_blocks = num_widest_blocks(max_step_tokens, block_size)
     chunk = min(max_step_tokens, max_positions)
     each = min(max_positions, max_step_tokens // num_sequences)
-    for rows, num_new, length in (
-        (num_sequences, each, each),
-        (1, chunk, max_positions),
-        (num_sequences, 1, max_positions),
-    ):
-        blocks = [number % num_blocks for number in range(-(-length // block_size))]
-        batch = trial_batch(
-            [length] * rows, block_size=block_size, vocab_size=vocab_size, num_new=num_new, tables=[blocks] * rows
+    return [
+        trial_batch(lengths, block_size=block_size, vocab_size=vocab_size, num_new=num_new)
+        for lengths, num_new in (
+            ([each] * num_sequences, each),
+            ([max_positions], chunk),
+            ([max_positions, *[1] * (num_sequences - 1)], 1),
         )
-        batch.slots = list(range(rows * num_new))
-        yield batch
-
-
-def num_widest_blocks(max_step_tokens: int, block_size: int) -> int:
-    return -(-max_step_tokens // block_size)
+    ]
 
 
 def written_blocks(*, num_blocks: int, num_tokens: int, block_size: int, vocab_size: int) -> Iterator[StepBatch]:
@@ -89,11 +82,14 @@ def _own_blocks(num_blocks: int) -> list[int]:
     return [num_blocks - 1 - row for row in range(rows)]
 
 
-def check_batches(*, num_blocks: int, max_context: int, block_size: int, vocab_size: int) -> Iterator[StepBatch]:
-    """Decode steps of up to eight sequences: of a few tokens; on both sides of the borders of blocks; of contexts up to
-    the longest. Each sequence has its newest token in a block of its own, at the end of the cache, and reads the
-    ``NUM_WRITTEN`` first blocks in an order of its own before it."""
-    own_blocks = _own_blocks(num_blocks)
+def check_batches(
+    *, num_rows: int, num_padding: int, num_blocks: int, max_context: int, block_size: int, vocab_size: int
+) -> Iterator[StepBatch]:
+    """Decode steps of ``num_rows``, at most eight: of a few tokens; on both sides of the borders of blocks; of contexts
+    up to the longest. Each sequence has its newest token in a block of its own, at the end of the cache, and reads the
+    ``NUM_WRITTEN`` first blocks in an order of its own before it. Together with ``num_padding`` rows of one block they
+    are no longer than ``num_blocks``, though they share some: the later ones are cut for the first."""
+    own_blocks = _own_blocks(num_blocks)[:num_rows]
     rows = len(own_blocks)
     longest = max_context if num_blocks > NUM_WRITTEN else min(max_context, block_size)
     middle = longest // 2
@@ -102,12 +98,28 @@ def check_batches(*, num_blocks: int, max_context: int, block_size: int, vocab_s
         [block_size + 1, block_size, 2 * block_size + 1, 2 * block_size, block_size - 1, 7, 3 * block_size, 2],
         [longest, middle, middle + 1, longest - 1, block_size * 5 + 3, block_size * 4, longest, 1],
     ):
-        chosen = [max(1, min(length, longest)) for length in lengths][:rows]
+        wanted = [max(1, min(length, longest)) for length in lengths][:rows]
+        chosen = _within(wanted, max(rows, num_blocks - num_padding), block_size)
         tables = []
         for row, (length, own) in enumerate(zip(chosen, own_blocks, strict=True)):
             read = [(place * (row + 1) + row) % NUM_WRITTEN for place in range(-(-length // block_size) - 1)]
             tables.append([*read, own])
         yield trial_batch(chosen, block_size=block_size, vocab_size=vocab_size, num_new=1, tables=tables)
+
+
+def num_checked_rows(size: int, num_blocks: int) -> int:
+    """Of a check of decode steps of ``size``: with a row of padding where there is room."""
+    return max(1, min(size - 1, len(_own_blocks(num_blocks))))
+
+
+def _within(lengths: Sequence[int], num_blocks: int, block_size: int) -> list[int]:
+    """Cut so that they take ``num_blocks`` together, at least one each."""
+    chosen: list[int] = []
+    for number, length in enumerate(lengths):
+        num_later = len(lengths) - number - 1
+        chosen.append(min(length, (num_blocks - num_later) * block_size))
+        num_blocks -= -(-chosen[-1] // block_size)
+    return chosen
 
 
 def _sample_row(number: int) -> SampleRow:

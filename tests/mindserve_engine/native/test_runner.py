@@ -13,6 +13,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from mindserve_engine.interface import EngineError
+from mindserve_engine.native import runner
 from mindserve_engine.native.batch import StepBatch
 from mindserve_engine.native.runner import LoadedModel, load_runner
 from mindserve_engine.options import EngineOptions
@@ -116,6 +117,23 @@ print("accelerate" in sys.modules, "transformers.modeling_utils" in sys.modules,
 """
     done = subprocess.run([sys.executable, "-P", "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["False", "False", "True"]
+
+
+def test_packages_of_other_devices_are_hidden_before_the_config_is_read(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A model's own code may be imported for it, and transformers with all that it finds."""
+    monkeypatch.delitem(sys.modules, "torch_npu", raising=False)
+    seen: list[Any] = []
+    read = runner.read_facts
+
+    def reading(path: Path, **options: Any) -> Any:
+        seen.append(sys.modules.get("torch_npu", "not hidden"))
+        return read(path, **options)
+
+    monkeypatch.setattr(runner, "read_facts", reading)
+    load(folder)
+    assert seen == [None]
 
 
 def test_wrong_options(folder: Path) -> None:

@@ -53,6 +53,7 @@ def refusal(**options: Any) -> str:
         ({"block_size": 16}, "cacheBlockSize: 16"),
         ({"device_ids": [1]}, "npuDeviceIds: 1 is not among the 1 visible"),
         ({"max_batch_size": 5000}, "maxBatchSize: 5000"),
+        ({"max_step_tokens": 65537}, "maxPrefillTokens: 65537 is above the 65536"),
         ({"deterministic": True}, "deterministic: "),
     ],
 )
@@ -60,9 +61,19 @@ def check_what_it_cannot_do_is_refused_by_the_options_name(options: dict[str, An
     assert says in refusal(**options)
 
 
-def check_the_310p_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(MODULE, "name", "Ascend310P3", raising=False)
-    assert "Ascend310P3 is not supported" in refusal()
+OLD_NAMES = ("310", "310B4", "310P3", "910", "910A", "910B", "910ProA", "910ProB", "910PremiumA")
+
+
+@pytest.mark.parametrize("name", OLD_NAMES)
+def check_old_hardware_is_refused_by_name(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setattr(MODULE, "name", f"Ascend{name}", raising=False)
+    assert f"Ascend{name} is not supported" in refusal()
+
+
+@pytest.mark.parametrize("name", ["910B1", "910B2C", "910B4-1", "910_9391", "910_9362"])
+def check_the_series_a2_and_a3_are_not_refused(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setattr(MODULE, "name", f"Ascend{name}", raising=False)
+    assert create_device(EngineOptions(model_path=Path(), device="npu")).name == "npu"
 
 
 def check_no_visible_device_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,6 +120,14 @@ def check_a_model_in_16_bits(tmp_path: Path) -> None:
     assert not driver.failures
 
 
+def check_the_second_of_two_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(MODULE, "num_devices", 2)
+    assert refusal(device_ids=[2]) == "npuDeviceIds: 2 is not among the 2 visible devices"
+    made = create_device(EngineOptions(model_path=Path(), device="npu", device_ids=[1]))
+    assert made.torch_device == torch.device("npu", 1)
+    assert MODULE.current_device() == 1, "where torch_npu puts what names no device"
+
+
 def check_a_sliding_window(device: NpuDevice) -> None:
     """The last of 200 keys of three values sees as many as the window holds, itself among them."""
     spec = AttentionSpec(scale=1e-9, window=3)
@@ -140,9 +159,9 @@ def check_memory_is_a_difference(device: NpuDevice, emulator: Emulator) -> None:
         return 3 * 2**20
 
     @contextmanager
-    def captured() -> Iterator[None]:
-        graphs = torch.empty(2 * 2**20, dtype=torch.uint8, device="npu")
-        yield
+    def captured() -> Iterator[int]:
+        graphs = torch.empty(3 * 2**20, dtype=torch.uint8, device="npu")
+        yield 2**20
         assert graphs.numel()
 
     room = device.cache_room(widest_step, captured)
@@ -156,7 +175,7 @@ def check_memory_is_a_difference(device: NpuDevice, emulator: Emulator) -> None:
 def check_a_crowded_card_gives_less(emulator: Emulator) -> None:
     emulator.memory.others = emulator.memory.total // 2
     device = create_device(EngineOptions(model_path=Path(), device="npu"))
-    assert device.cache_room(lambda: 0, nullcontext).free_bytes < emulator.memory.total // 2
+    assert device.cache_room(lambda: 0, lambda: nullcontext(0)).free_bytes < emulator.memory.total // 2
 
 
 def check_a_step_that_does_not_fit_is_told(device: NpuDevice) -> None:
@@ -164,7 +183,7 @@ def check_a_step_that_does_not_fit_is_told(device: NpuDevice) -> None:
         raise torch.OutOfMemoryError("NPU out of memory. Tried to allocate 3 GiB")
 
     with pytest.raises(EngineError, match="maxPrefillTokens: beside the weights there is no memory"):
-        device.cache_room(widest_step, nullcontext)
+        device.cache_room(widest_step, lambda: nullcontext(0))
 
 
 def check_the_longest_chunk_and_all_graphs_are_tried_out(
@@ -192,8 +211,8 @@ def check_the_longest_chunk_and_all_graphs_are_tried_out(
     loaded = load(path, device="npu", dtype="bfloat16", **settings)
     assert ([100, 200, 300], [100] * 3) in calls
     assert ([300], [500]) in calls, "the last chunk of the longest prompt"
-    assert ([1, 2, 3], [500] * 3) in calls
-    assert ([1, 2, 3], [512] * 3) in calls, "captured at the longest length"
+    assert ([1, 2, 3], [500, 1, 1]) in calls
+    assert ([1, 2, 3], [512, 1, 1]) in calls, "captured at the longest length"
     assert captured == [0]
     assert isinstance(loaded.runner, NativeRunner)
     assert loaded.runner.graphs is not None

@@ -13,6 +13,7 @@ from mindserve_engine.interface import EngineError
 from mindserve_engine.native.device import npu_attention
 from mindserve_engine.native.device.base import AttentionShape, AttentionSpec
 from mindserve_engine.native.device.npu import NpuDevice
+from tests.npu_emulation import references
 from tests.npu_emulation.graph import NPUGraph, graph
 from tests.npu_emulation.plugin import MODULE
 from tests.npu_emulation.tensors import CaptureError, Emulator, NpuError
@@ -127,6 +128,18 @@ def check_a_right_call_is_not_refused(package: Any) -> None:
     assert attend(package)[0].shape == (1, 2, 64)
 
 
+def check_more_blocks_than_the_cache_has_are_refused_at_the_start(
+    package: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Four are there, and five are read, one of them again and again: as a shared prefix is in service."""
+    reading = {"block_table": torch.zeros(1, 5, dtype=torch.int32).to("npu"), "actual_seq_lengths_kv": [513]}
+    attend(package, **reading)
+    monkeypatch.setattr(references, "counts_blocks", True)
+    attend(package, **{**reading, "actual_seq_lengths_kv": [512]})
+    with pytest.raises(NpuError, match="fewer blocks"):
+        attend(package, **reading)
+
+
 def check_waiting_is_counted(emulator: Emulator) -> None:
     x = on_npu(3)
     waits: list[Callable[[], object]] = [
@@ -228,6 +241,18 @@ def _short_decode(package: Any) -> Callable[..., Any]:
     return call
 
 
+def _reads_behind(package: Any) -> Callable[..., Any]:
+    """One key that is not there yet, only where each sequence has one new token: among a hundred it hides."""
+
+    def call(query: Any, *tensors: Any, **settings: Any) -> Any:
+        lengths = settings["actual_seq_lengths_kv"]
+        if len(query) == len(lengths):
+            settings["actual_seq_lengths_kv"] = [length + (length % 128 > 0) for length in lengths]
+        return package.npu_fused_infer_attention_score(query, *tensors, **settings)
+
+    return call
+
+
 def _keeps_inputs(package: Any) -> Callable[..., Any]:
     def call(query: Any, key: Any, *others: Any) -> Any:
         package.npu_apply_rotary_pos_emb(query, key, *others)
@@ -263,6 +288,7 @@ MUTATIONS: Final[dict[str, Callable[[Any], dict[str, Callable[..., Any]]]]] = {
         "npu_fused_infer_attention_score": _attention(p, block_table=_third_for_second)
     },
     "no more than two blocks read by decode": lambda p: {"npu_fused_infer_attention_score": _short_decode(p)},
+    "a key behind the end read by decode": lambda p: {"npu_fused_infer_attention_score": _reads_behind(p)},
     "up before gate": lambda p: {"npu_swiglu": lambda x: p.npu_swiglu(torch.cat(x.chunk(2, -1)[::-1], -1))},
     "the outputs of add_rms_norm swapped": lambda p: {
         "npu_add_rms_norm": lambda *given: tuple(reversed(p.npu_add_rms_norm(*given)))

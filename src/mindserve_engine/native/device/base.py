@@ -44,6 +44,14 @@ class AttentionShape:
     head_dim: int
 
 
+@dataclass(frozen=True, slots=True)
+class LayerWidths:
+    """Of the small operators of a model's layers."""
+
+    hidden: int
+    inner: int
+
+
 @dataclass(slots=True)
 class DeviceBatch:
     """A ``StepBatch`` on the device."""
@@ -145,18 +153,21 @@ class Device(Protocol):
     def loading(self) -> AbstractContextManager[None]:
         """Around all work on the device before it is ready to serve."""
 
-    def self_test(self, shape: AttentionShape, dtype: torch.dtype, spec: AttentionSpec) -> None:
+    def self_test(
+        self, shape: AttentionShape, dtype: torch.dtype, spec: AttentionSpec, widths: LayerWidths | None = None
+    ) -> None:
         """Before anything is served: raise ``EngineError`` when the device cannot compute layers of a model that attend
-        like this, or computes them wrongly."""
+        like this, or computes them wrongly. ``widths``: where the model leaves norms and activations to the device."""
 
     def memory(self) -> Memory: ...
 
     def cache_room(
-        self, widest_steps: Callable[[], int], captured: Callable[[], AbstractContextManager[None]]
+        self, widest_steps: Callable[[], int], captured: Callable[[], AbstractContextManager[int]]
     ) -> CacheRoom:
         """Memory that the cache may have, when the model is loaded. ``widest_steps`` runs the steps that take most over
         a cache of its own and returns that cache's bytes, which are free again; while ``captured()`` is entered, all
-        decode steps are there that will be captured. Raises ``EngineError`` when there is not enough for them."""
+        decode steps are there that will be captured, and so many bytes beyond them as it gives. Raises ``EngineError``
+        when there is not enough for them."""
 
     def synchronize(self) -> None:
         """Return when all work is done that the device was given."""

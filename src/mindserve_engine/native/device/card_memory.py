@@ -50,20 +50,20 @@ class CardMemory:
         return Memory(free=free, total=total)
 
     def cache_room(
-        self, fraction: float, widest_steps: Callable[[], int], captured: Callable[[], AbstractContextManager[None]]
+        self, fraction: float, widest_steps: Callable[[], int], captured: Callable[[], AbstractContextManager[int]]
     ) -> CacheRoom:
         """``fraction`` of the card less the peak of the ``widest_steps``, what captured steps keep for themselves, and
         what is taken outside torch. Raises ``EngineError`` when the steps do not fit."""
         peak = self._peak(widest_steps)
         figures, device = self._figures, self._device
         before = figures.memory_reserved(device)
-        with captured():
+        with captured() as num_beyond:
             figures.synchronize(device)
             figures.empty_cache()
             by_torch = figures.memory_reserved(device)
             memory = self.now()
         figures.empty_cache()
-        graphs = max(0, by_torch - before)
+        graphs = max(0, by_torch - before - num_beyond)
         outside_torch = max(0, self.free_at_start - memory.free - (by_torch - self._torch_at_start))
         allowed = min(int(memory.total * fraction), self.free_at_start)
         return CacheRoom(max(0, allowed - peak - graphs - outside_torch), share=1.0, is_shared=False)

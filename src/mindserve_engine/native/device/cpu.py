@@ -21,6 +21,7 @@ from mindserve_engine.native.device.base import (
     GraphBackend,
     Layer,
     LayerParts,
+    LayerWidths,
     Linear,
     Memory,
 )
@@ -81,12 +82,14 @@ class CpuDevice(TorchOperators):
         return Memory(free=machine.available, total=machine.total)
 
     def cache_room(
-        self, widest_steps: Callable[[], int], captured: Callable[[], AbstractContextManager[None]]
+        self, widest_steps: Callable[[], int], captured: Callable[[], AbstractContextManager[int]]
     ) -> CacheRoom:
         """The rest is for activations, other programs, and the file cache."""
         return CacheRoom(self.memory().free, share=_CACHE_SHARE, is_shared=True)
 
-    def self_test(self, shape: AttentionShape, dtype: torch.dtype, spec: AttentionSpec) -> None:
+    def self_test(
+        self, shape: AttentionShape, dtype: torch.dtype, spec: AttentionSpec, widths: LayerWidths | None = None
+    ) -> None:
         """There is nothing that it could not compute."""
 
     def synchronize(self) -> None:

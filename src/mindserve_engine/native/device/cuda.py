@@ -22,6 +22,7 @@ from mindserve_engine.native.device.base import (
     GraphBackend,
     Layer,
     LayerParts,
+    LayerWidths,
     Linear,
     Memory,
 )
@@ -48,6 +49,8 @@ _ASKED_BLOCK_SIZE: Final = 128
 """The largest that ``cacheBlockSize`` can ask for, and its default: it stands for larger blocks too."""
 _FLASH_CAPABILITY: Final = (8, 0)
 _BFLOAT16_CAPABILITY: Final = (8, 0)
+_OLD_DTYPES: Final = ("float16", "float32")
+"""Of all GPUs. Every other name, int4 too, can end in bfloat16."""
 
 log = logging.getLogger(__name__)
 
@@ -81,19 +84,21 @@ class CudaDevice(TorchOperators):
     def loading(self) -> AbstractContextManager[None]:
         return nullcontext()
 
-    def self_test(self, shape: AttentionShape, dtype: torch.dtype, spec: AttentionSpec) -> None:
+    def self_test(
+        self, shape: AttentionShape, dtype: torch.dtype, spec: AttentionSpec, widths: LayerWidths | None = None
+    ) -> None:
         if self._flash is not None and self._flash.fits(shape.head_dim, dtype) and spec.sinks is None:
             self.graphs = self._capturing
         elif not self._is_slowness_told:
             self._is_slowness_told = True
             log.warning("attention by torch's own operators over gathered blocks: decode steps are not captured")
-        check_operators(self, shape, dtype, spec)
+        check_operators(self, shape, dtype, spec, widths)
 
     def memory(self) -> Memory:
         return self._memory.now()
 
     def cache_room(
-        self, widest_steps: Callable[[], int], captured: Callable[[], AbstractContextManager[None]]
+        self, widest_steps: Callable[[], int], captured: Callable[[], AbstractContextManager[int]]
     ) -> CacheRoom:
         return self._memory.cache_room(_MEMORY_FRACTION, widest_steps, captured)
 
@@ -144,9 +149,10 @@ def create(options: EngineOptions) -> CudaDevice:
     if options.deterministic:
         raise EngineError("deterministic: is not available on cuda")
     capability = torch.cuda.get_device_capability(device)
-    if options.dtype in ("auto", "bfloat16") and capability < _BFLOAT16_CAPABILITY:
+    if options.dtype not in _OLD_DTYPES and capability < _BFLOAT16_CAPABILITY:
         raise EngineError(
-            f"dtype: bfloat16 is not available on {torch.cuda.get_device_name(device)}, float16 and float32 are"
+            f"dtype: {options.dtype.replace('auto', 'bfloat16')} is not available on "
+            f"{torch.cuda.get_device_name(device)}, {' and '.join(_OLD_DTYPES)} are"
         )
     # float32 means float32: products in TF32 keep ten bits
     torch.backends.cuda.matmul.allow_tf32 = False

@@ -143,12 +143,14 @@ def _seen(keys: Tensor, queries: Tensor, spec: AttentionSpec) -> Tensor:
 
 def _attend(query: Tensor, key: Tensor, value: Tensor, seen: Tensor, spec: AttentionSpec) -> Tensor:
     """[B, H, Q, D] over [B, KV, L, D] -> [B, H, Q, D]."""
+    # What is not seen may be anything that an earlier sequence left in a block, or that another has in one: masks are
+    # added to scores and shares of 0 multiplied by values, which leaves NaN what it is.
+    unseen = ~seen.any(dim=-2)[..., None]
+    key, value = key.masked_fill(unseen, 0), value.masked_fill(unseen, 0)
     if spec.softcap is None and spec.sinks is None:
         is_grouped = query.shape[1] != key.shape[1]
-        # what is not seen may be anything that an earlier sequence left in a block
-        clean = value.masked_fill(~seen.any(dim=-2)[..., None], 0)
         return functional.scaled_dot_product_attention(
-            query, key, clean, attn_mask=seen, scale=spec.scale, enable_gqa=is_grouped
+            query, key, value, attn_mask=seen, scale=spec.scale, enable_gqa=is_grouped
         )
     group = query.shape[1] // key.shape[1]
     key, value = (half.repeat_interleave(group, dim=1) for half in (key, value))

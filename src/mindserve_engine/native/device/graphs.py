@@ -55,14 +55,23 @@ class DecodeGraphs:
     """The graphs of one model over one cache. Not thread-safe."""
 
     def __init__(
-        self, device: Device, backend: GraphBackend, forward: Forward, *, table_width: int, scratch_block: int
+        self,
+        device: Device,
+        backend: GraphBackend,
+        forward: Forward,
+        *,
+        table_width: int,
+        scratch_block: int,
+        num_blocks: int,
     ) -> None:
-        """``table_width``: blocks of the longest sequence. ``scratch_block``: the first of those for padding rows."""
+        """``table_width``: blocks of the longest sequence. ``scratch_block``: the first of those for padding rows.
+        ``num_blocks``: of the whole cache."""
         self._device = device
         self._backend = backend
         self._forward = forward
         self._table_width = table_width
         self._scratch_block = scratch_block
+        self._num_blocks = num_blocks
         backend.new_pool()
         self._graphs: dict[int, _Graph] = {}
         self._is_settled = True
@@ -97,6 +106,9 @@ class DecodeGraphs:
         size = next((size for size in self._graphs if size >= len(batch.query_ends)), None)
         if size is None or not _is_decode(batch):
             return None
+        return self._replayed(batch, size)
+
+    def _replayed(self, batch: StepBatch, size: int) -> Tensor:
         if not self._is_settled:  # what feeds this replay must not overtake the one before
             self._device.synchronize()
         graph = self._graphs[size]
@@ -110,21 +122,20 @@ class DecodeGraphs:
         """What the last replay gave has come to the host."""
         self._is_settled = True
 
-    def check(self, batch: StepBatch, dtype: torch.dtype) -> None:
-        """Raise ``EngineError`` when replays of a decode step give other logits than the same step run operator by
-        operator, rows of padding included: sums of products may be rounded otherwise at another number of rows."""
-        for size in self.sizes:
-            part = _first(batch, max(1, size - 1))  # with a row of padding where there is room
-            padded = self._padded(part, size)
-            padded.samples = part.samples
-            eager = self._forward(self._device.upload(padded)).float().cpu()
-            replayed = self.logits(part)
-            if replayed is None or not _difference(replayed.float().cpu(), eager) < _TOLERANCE[dtype]:
-                raise EngineError(
-                    f"npuGraph: a replayed decode step of {size} rows with contexts of {part.kv_lengths} tokens gives "
-                    "other logits than the same step run operator by operator; set npuGraph to off"
-                )
-            self.settle()
+    def check(self, batch: StepBatch, size: int, dtype: torch.dtype) -> None:
+        """Raise ``EngineError`` when the replay of a decode step at ``size`` gives other logits than the same step run
+        operator by operator, rows of padding included: sums of products may be rounded otherwise at another number of
+        rows."""
+        padded = self._padded(batch, size)
+        padded.samples = batch.samples
+        eager = self._forward(self._device.upload(padded)).float().cpu()
+        replayed = self._replayed(batch, size)
+        if not _difference(replayed.float().cpu(), eager) < _TOLERANCE[dtype]:
+            raise EngineError(
+                f"npuGraph: a replayed decode step of {size} rows with contexts of {batch.kv_lengths} tokens gives "
+                "other logits than the same step run operator by operator; set npuGraph to off"
+            )
+        self.settle()
 
     def release(self) -> None:
         """Give back what the device keeps for them."""
@@ -138,11 +149,11 @@ class DecodeGraphs:
         buffer.copy_(host, non_blocking=True)
 
     def _longest(self, size: int) -> StepBatch:
-        """Padding alone, but of contexts as long as there can be: what is set aside for a captured step may depend on
-        them."""
-        batch, num_tokens = self._padded(StepBatch(), size), self._table_width * self._device.block_size
-        batch.kv_lengths = [num_tokens] * size
-        batch.block_tables = [blocks * self._table_width for blocks in batch.block_tables]
+        """Padding alone, but with a context as long as there can be: what is set aside for a captured step may depend
+        on it. One, for lengths that add up to more blocks than the cache has may be refused."""
+        batch, width = self._padded(StepBatch(), size), max(1, min(self._table_width, self._num_blocks - size + 1))
+        batch.kv_lengths[0] = width * self._device.block_size
+        batch.block_tables[0] *= width
         return batch
 
     def _padded(self, batch: StepBatch, size: int) -> StepBatch:
@@ -173,16 +184,3 @@ def _is_decode(batch: StepBatch) -> bool:
 def _difference(actual: Tensor, expected: Tensor) -> float:
     """Of the row that is furthest off."""
     return float(((actual - expected).abs().amax(dim=-1) / expected.abs().amax(dim=-1)).max())
-
-
-def _first(batch: StepBatch, num_sequences: int) -> StepBatch:
-    """The first sequences of a decode batch."""
-    return StepBatch(
-        token_ids=batch.token_ids[:num_sequences],
-        positions=batch.positions[:num_sequences],
-        slots=batch.slots[:num_sequences],
-        query_ends=batch.query_ends[:num_sequences],
-        kv_lengths=batch.kv_lengths[:num_sequences],
-        block_tables=batch.block_tables[:num_sequences],
-        samples=batch.samples[:num_sequences],
-    )

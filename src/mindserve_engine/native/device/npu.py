@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Final
@@ -21,6 +22,7 @@ from mindserve_engine.native.device.base import (
     GraphBackend,
     Layer,
     LayerParts,
+    LayerWidths,
     Linear,
     Memory,
 )
@@ -47,8 +49,11 @@ _BLOCKING_VARIABLE: Final = "ASCEND_LAUNCH_BLOCKING"
 _PAIR_ROTATION_DIMS: Final = (64, 128)
 _MAX_ELEMENTS: Final = 2**31 - 1
 """Of a tensor of keys or values."""
-_OLD_NAME: Final = "310P"
-
+_MAX_STEP_TOKENS: Final = 65536
+"""Queries of one call of attention in the layout TND."""
+_OLD_NAMES: Final = re.compile(r"310.*|910(A|B|(Pro|Premium)[AB])?")
+"""310, 310B, 310P and the first 910, whose variants are A, B, ProA, ProB and PremiumA: a 910B of the series A2 has a
+number behind the letter."""
 
 log = logging.getLogger(__name__)
 
@@ -78,15 +83,17 @@ class NpuDevice:
     def loading(self) -> AbstractContextManager[None]:
         return nullcontext()
 
-    def self_test(self, shape: AttentionShape, dtype: torch.dtype, spec: AttentionSpec) -> None:
+    def self_test(
+        self, shape: AttentionShape, dtype: torch.dtype, spec: AttentionSpec, widths: LayerWidths | None = None
+    ) -> None:
         check_shape(shape)
-        check_operators(self, shape, dtype, spec)
+        check_operators(self, shape, dtype, spec, widths)
 
     def memory(self) -> Memory:
         return self._memory.now()
 
     def cache_room(
-        self, widest_steps: Callable[[], int], captured: Callable[[], AbstractContextManager[None]]
+        self, widest_steps: Callable[[], int], captured: Callable[[], AbstractContextManager[int]]
     ) -> CacheRoom:
         return self._memory.cache_room(memory_fraction(), widest_steps, captured)
 
@@ -184,6 +191,10 @@ def create(options: EngineOptions) -> NpuDevice:
         raise EngineError(f"cacheBlockSize: {options.block_size} is not available on the npu, only {BLOCK_SIZE}")
     if options.max_batch_size > MAX_SEQUENCES:
         raise EngineError(f"maxBatchSize: {options.max_batch_size} is above the {MAX_SEQUENCES} that the npu takes")
+    if options.max_step_tokens > _MAX_STEP_TOKENS:
+        raise EngineError(
+            f"maxPrefillTokens: {options.max_step_tokens} is above the {_MAX_STEP_TOKENS} that the npu takes in a step"
+        )
     if options.deterministic:
         raise EngineError("deterministic: is not available on the npu")
     memory_fraction()
@@ -194,7 +205,7 @@ def create(options: EngineOptions) -> NpuDevice:
         raise EngineError(f"npuDeviceIds: {device_id} is not among the {runtime.device_count()} visible devices")
     runtime.set_device(device_id)
     model = runtime.get_device_name()
-    if _OLD_NAME in model:
+    if _OLD_NAMES.fullmatch(model.removeprefix("Ascend")):
         raise EngineError(f"device: npu: {model} is not supported; the series A2 and A3 (910B, 910C) are")
     log.info("npu %d: %s, torch_npu %s, CANN %s", device_id, model, package.__version__, cann_version(runtime))
     return NpuDevice(package, runtime, device_id)

@@ -20,8 +20,13 @@ def create_device(options: EngineOptions) -> Device:
     Raises ``EngineError`` with one line when there is none or it cannot be used."""
     if options.device not in _FACTORIES:
         raise EngineError(f"device: '{options.device}' is none of {', '.join(_FACTORIES)}")
-    if options.device != "npu":
-        # transformers imports torch_npu wherever it finds it, and dies where that finds no CANN: not in this process
-        sys.modules.setdefault("torch_npu", None)  # type: ignore[arg-type]  # which is how Python spells "not there"
+    hide_packages_of_others(options)
     device: Device = import_module(_FACTORIES[options.device]).create(options)
     return device
+
+
+def hide_packages_of_others(options: EngineOptions) -> None:
+    """transformers imports torch_npu wherever it finds it, and dies where that finds no CANN: not in a process that
+    has no use for it. Before a model's config is read, which may import a model's own code."""
+    if options.device != "npu":
+        sys.modules.setdefault("torch_npu", None)  # type: ignore[arg-type]  # which is how Python spells "not there"

@@ -16,13 +16,30 @@ from torch.nn import functional
 
 from mindserve_engine.first_line import first_line
 from mindserve_engine.interface import EngineError
-from mindserve_engine.native.batch import StepBatch
-from mindserve_engine.native.device.base import AttentionShape, AttentionSpec, Device, DeviceBatch
+from mindserve_engine.native.batch import Sampled, SampleRow, StepBatch
+from mindserve_engine.native.device.base import AttentionShape, AttentionSpec, Device, DeviceBatch, LayerWidths
+from mindserve_engine.native.sampling.sampler import Sampler
+from mindserve_engine.types import SamplingParams
 
 _TOLERANCE: Final = {torch.bfloat16: 0.03, torch.float16: 0.005, torch.float32: 1e-4}
 """Of a row's largest difference, relative to its largest number: what rounding explains."""
 _EPS: Final = 1e-6
 _WIDTH: Final = 256
+_LEFT_BEHIND: Final = 100.0
+"""In all of the cache before it is written: whoever reads behind a sequence's end shows it."""
+_VOCAB_SIZE: Final = 1000
+_NUM_TOP: Final = 3
+_SAMPLED: Final = (
+    SamplingParams(temperature=0.0),
+    SamplingParams(seed=1),
+    SamplingParams(seed=2, temperature=0.7, top_k=20),
+    SamplingParams(seed=3, top_p=0.8),
+    SamplingParams(seed=4, temperature=1.5, top_k=50, top_p=0.5),
+    SamplingParams(temperature=0.0, repetition_penalty=1.5),
+    SamplingParams(temperature=0.0, presence_penalty=2.0, frequency_penalty=1.0),
+    SamplingParams(temperature=0.0, logit_bias=((7, 30.0),)),
+)
+"""Side by side, one row each."""
 
 
 def _steps(block_size: int) -> dict[str, tuple[int, ...]]:
@@ -37,14 +54,20 @@ def _steps(block_size: int) -> dict[str, tuple[int, ...]]:
     }
 
 
-def check_operators(device: Device, shape: AttentionShape, dtype: torch.dtype, spec: AttentionSpec) -> None:
+def check_operators(
+    device: Device,
+    shape: AttentionShape,
+    dtype: torch.dtype,
+    spec: AttentionSpec,
+    widths: LayerWidths | None = None,
+) -> None:
     """Raise ``EngineError`` that names the operator which cannot be run or gives wrong numbers."""
     name = "its operators"
     if spec.window is not None:  # at the test's few tokens too
         spec = replace(spec, window=min(spec.window, device.block_size + 3))
     try:
         with torch.inference_mode():
-            for name, actual, expected in _results(device, shape, dtype, spec):
+            for name, actual, expected in _results(device, shape, dtype, spec, widths):
                 error = _difference(actual.float().cpu(), expected)
                 if not error < _TOLERANCE[dtype]:
                     raise EngineError(
@@ -65,7 +88,7 @@ def _difference(actual: Tensor, expected: Tensor) -> float:
 
 
 def _results(
-    device: Device, shape: AttentionShape, dtype: torch.dtype, spec: AttentionSpec
+    device: Device, shape: AttentionShape, dtype: torch.dtype, spec: AttentionSpec, widths: LayerWidths | None
 ) -> Iterator[tuple[str, Tensor, Tensor]]:
     """Name, what the device gives, and what is right."""
     random = torch.Generator().manual_seed(1)
@@ -74,14 +97,87 @@ def _results(
         rounded = torch.randn(*sizes, generator=random).to(dtype)
         return rounded.to(device.torch_device), rounded.float()
 
-    (x, x_32), (residual, residual_32), (weight, weight_32) = numbers(7, _WIDTH), numbers(7, _WIDTH), numbers(_WIDTH)
-    yield "the norm", device.norm(x, weight, _EPS), _norm(x_32, weight_32)
-    normed, total = device.add_norm(x, residual, weight, _EPS)
-    yield "the norm of a sum", normed, _norm(x_32 + residual_32, weight_32)
-    yield "the sum", total, x_32 + residual_32
-    gate, up = x_32.chunk(2, dim=-1)
-    yield "swiglu", device.swiglu(x), functional.silu(gate) * up
+    small = LayerWidths(hidden=_WIDTH, inner=_WIDTH // 2)
+    for each in [small] if widths is None else [small, widths]:
+        yield from _small_results(device, each, numbers)
     yield from _attention_results(device, shape, numbers, dtype, spec)
+    yield from _linear_results(device, numbers, dtype)
+    yield from _copy_results(device, shape, numbers, dtype)
+    yield from _sampling_results(device, random)
+
+
+def _small_results(device: Device, widths: LayerWidths, numbers: Any) -> Iterator[tuple[str, Tensor, Tensor]]:
+    hidden = widths.hidden
+    (x, x_32), (residual, residual_32), (weight, weight_32) = numbers(7, hidden), numbers(7, hidden), numbers(hidden)
+    yield f"the norm of {hidden}", device.norm(x, weight, _EPS), _norm(x_32, weight_32)
+    normed, total = device.add_norm(x, residual, weight, _EPS)
+    yield f"the norm of a sum of {hidden}", normed, _norm(x_32 + residual_32, weight_32)
+    yield f"the sum of {hidden}", total, x_32 + residual_32
+    gate_up, gate_up_32 = numbers(7, 2 * widths.inner)
+    gate, up = gate_up_32.chunk(2, dim=-1)
+    yield f"swiglu of {widths.inner}", device.swiglu(gate_up), functional.silu(gate) * up
+
+
+def _linear_results(device: Device, numbers: Any, dtype: torch.dtype) -> Iterator[tuple[str, Tensor, Tensor]]:
+    (x, x_32), (_, weight), (_, bias) = numbers(7, _WIDTH), numbers(96, _WIDTH), numbers(96)
+    yield "a linear layer", device.linear(weight, bias, dtype)(x), functional.linear(x_32, weight, bias)
+
+
+def _copy_results(
+    device: Device, shape: AttentionShape, numbers: Any, dtype: torch.dtype
+) -> Iterator[tuple[str, Tensor, Tensor]]:
+    caches = device.kv_cache(
+        num_layers=2,
+        num_blocks=4,
+        block_size=device.block_size,
+        kv_heads=shape.kv_heads,
+        head_dim=shape.head_dim,
+        dtype=dtype,
+    )
+    halves: list[Tensor] = [half for pair in caches for half in pair]
+    expected = []
+    for half in halves:
+        written, written_32 = numbers(*half.shape)
+        half.copy_(written)
+        expected.append(written_32[[0, 3, 0, 3]])
+    device.copy_blocks(caches, [(0, 2), (3, 1)])
+    for half, right in zip(halves, expected, strict=True):
+        yield "a copy of blocks", half.flatten(1), right.flatten(1)
+
+
+def _sampling_results(device: Device, random: torch.Generator) -> Iterator[tuple[str, Tensor, Tensor]]:
+    """Each token is one of the vocabulary, right or wrong; log-probabilities are numbers."""
+    logits = 3 * torch.randn(len(_SAMPLED), _VOCAB_SIZE, generator=random)
+    likeliest = logits.topk(4).indices.tolist()
+    rows = [
+        SampleRow(
+            sequence_id=number,
+            row=number,
+            params=params,
+            index=0,
+            position=2,
+            prompt_token_ids=[5, *likeliest[number][:1]],
+            output_token_ids=likeliest[number][1:3],
+            num_logprobs=_NUM_TOP if number < 4 else None,
+        )
+        for number, params in enumerate(_SAMPLED)
+    ]
+    sampler = Sampler(device.sum_dtype, device.host_buffer)
+    actual = sampler.sample(logits.clone().to(device.torch_device), rows)  # which it may change
+    expected = Sampler().sample(logits, rows)
+    yield "sampling", _one_hot(actual), _one_hot(expected)
+    yield "log-probabilities", _logprobs(actual), _logprobs(expected)
+
+
+def _one_hot(results: list[Sampled]) -> Tensor:
+    tokens = [one.token_id for one in results]
+    tops = [token for one in results if one.logprobs is not None for token in one.logprobs.top_token_ids]
+    return functional.one_hot(torch.tensor(tokens + tops), _VOCAB_SIZE).float()
+
+
+def _logprobs(results: list[Sampled]) -> Tensor:
+    told = [one.logprobs for one in results if one.logprobs is not None]
+    return torch.tensor([[one.logprob, *one.top_logprobs] for one in told])
 
 
 def _norm(x: Tensor, weight: Tensor) -> Tensor:
@@ -111,6 +207,8 @@ def _attention_results(
         head_dim=head_dim,
         dtype=dtype,
     )
+    for half in cache:
+        half.fill_(_LEFT_BEHIND)
     histories = [_History() for _ in tables]
     lengths = [0] * len(tables)
     for name, news in steps.items():

@@ -11,6 +11,7 @@ from sentencepiece import SentencePieceProcessor
 from transformers import PretrainedConfig
 
 from mindserve_engine.native.models.rope import INTERPOLATION
+from mindserve_engine.native.weights.source import DTYPES
 
 MODEL_TYPE: Final = "chatglm"
 TURNED_SHARE: Final = 0.5
@@ -76,7 +77,14 @@ def chatglm_config(written: dict[str, Any], folder: Path) -> PretrainedConfig:
         attention_bias=bool(written.get("add_qkv_bias", False)),
         tie_word_embeddings=bool(written.get("tie_word_embeddings", False)),
         **{key: written[key] for key in _KEPT if key in written},
+        dtype=_dtype(written),
     )
+
+
+def _dtype(written: dict[str, Any]) -> str | None:
+    """Under either name that transformers has had for it."""
+    name = written.get("dtype", written.get("torch_dtype"))
+    return name if isinstance(name, str) and name in DTYPES else None
 
 
 def _rope(ratio: float, written: dict[str, Any], folder: Path) -> dict[str, float]:

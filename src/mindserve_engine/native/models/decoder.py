@@ -19,6 +19,7 @@ from mindserve_engine.native.device.base import (
     Layer,
     LayerCache,
     LayerParts,
+    LayerWidths,
     Linear,
 )
 from mindserve_engine.native.lora.linear import AdapterBank
@@ -115,7 +116,8 @@ class Decoder:
             device=device.torch_device,
             divisors=source.rope_divisors,
         )
-        device.self_test(AttentionShape(shape.heads, shape.kv_heads, shape.head_dim), dtype, shape.attention)
+        heads = AttentionShape(shape.heads, shape.kv_heads, shape.head_dim)
+        device.self_test(heads, dtype, shape.attention, LayerWidths(shape.hidden, shape.inner))
         self._active = adapters.active
         loader = _Loader(shape, source, device, dtype, adapters)
         self._embedding = loader.embedding()

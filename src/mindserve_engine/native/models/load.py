@@ -29,6 +29,7 @@ _MEDIA_DEVICES: Final = ("cpu",)
 """Where what reads media runs."""
 _MODULE_DEVICES: Final = ("cpu", "cuda")
 """Where transformers' own modules run."""
+_CARDS: Final = ("cuda", "npu")
 
 
 def load_model(
@@ -52,7 +53,7 @@ def load_model(
         raise EngineError(
             f"{facts.path}: the {facts.model_type} model runs on {' and '.join(hosts)} alone, not on {device.name}"
         )
-    held = DTYPES.get(options.dtype, torch.bfloat16)
+    held = _held_type(facts, options, device)
     # transformers' models know one type only: whoever named it gets it, to the byte of memory
     quantised = facts.gguf is not None and keeps_four_bits(facts.gguf, options.dtype) and is_lean(facts.config)
     own_type = options.dtype in DTYPES and not is_lean(facts.config)
@@ -75,6 +76,15 @@ def load_model(
     )
     adapters.check_all_taken()
     return model
+
+
+def _held_type(facts: ModelFacts, options: EngineOptions, device: Device) -> torch.dtype:
+    """That of ``dtype``. For auto it is bfloat16, whose range holds the numbers of all models; cards, which compute in
+    the type that they hold, take float16 where the model's config says so, as it has three more bits."""
+    if options.dtype == "auto" and device.name in _CARDS and facts.gguf is None:
+        said = str(getattr(facts.config, "dtype", None)).removeprefix("torch.")
+        return torch.float16 if said == "float16" else torch.bfloat16
+    return DTYPES.get(options.dtype, torch.bfloat16)
 
 
 def _build(

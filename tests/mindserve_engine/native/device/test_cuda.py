@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import inspect
+import json
 import sys
 import types
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +18,15 @@ from torch import Tensor
 
 from mindserve_engine.interface import EngineError
 from mindserve_engine.native import runner
+from mindserve_engine.native.batch import StepBatch
 from mindserve_engine.native.device import cuda, cuda_attention
 from mindserve_engine.native.device.base import AttentionShape, AttentionSpec
 from mindserve_engine.native.device.card_memory import CardMemory
 from mindserve_engine.native.device.cuda_attention import FlashAttention, try_out
+from mindserve_engine.native.sampling.sampler import Sampler
 from mindserve_engine.options import EngineOptions
-from tests import tiny_models
-from tests.cuda_host import SIGNATURES, VERSION, FlashPackage, HostCuda, HostFigures, signature
+from tests import tiny_chatglm, tiny_models
+from tests.cuda_host import SIGNATURES, VERSION, FlashPackage, Gpu, HostCuda, HostFigures, signature
 from tests.engine.drive import load
 
 HEADS = AttentionShape(heads=4, kv_heads=2, head_dim=64)
@@ -40,27 +44,6 @@ def refused(**fields: Any) -> str:
     return str(caught.value)
 
 
-class Gpu:
-    """What torch.cuda says of a machine."""
-
-    def __init__(
-        self, monkeypatch: pytest.MonkeyPatch, *, capability: tuple[int, int] = (8, 0), count: int = 1
-    ) -> None:
-        answers = {
-            "is_available": lambda: count > 0,
-            "device_count": lambda: count,
-            "set_device": lambda _number: None,
-            "get_device_capability": lambda _device: capability,
-            "get_device_name": lambda _device: "Tesla V100",
-            "mem_get_info": lambda _device: (1 << 30, 1 << 31),
-            "memory_reserved": lambda _device: 0,
-            "graph_pool_handle": lambda: (0, 0),
-        }
-        for name, answer in answers.items():
-            monkeypatch.setattr(torch.cuda, name, answer)
-        monkeypatch.setattr(torch.version, "cuda", "13.0")
-
-
 def test_a_build_without_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.version, "cuda", None)
     assert "is a build without CUDA" in refused()
@@ -76,6 +59,7 @@ def test_no_device(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_the_options_ask_for_in_vain(monkeypatch: pytest.MonkeyPatch) -> None:
     Gpu(monkeypatch, capability=(7, 0))
     assert refused() == "dtype: bfloat16 is not available on Tesla V100, float16 and float32 are"
+    assert refused(dtype="int4") == "dtype: int4 is not available on Tesla V100, float16 and float32 are"
     assert refused(dtype="float16", deterministic=True) == "deterministic: is not available on cuda"
     assert "cacheBlockSize: 24 is not a multiple of 16" in refused(dtype="float32", block_size=24)
 
@@ -202,6 +186,75 @@ def test_the_self_test_finds_wrong_decode_steps(monkeypatch: pytest.MonkeyPatch,
         device.self_test(HEADS, torch.bfloat16, SPEC)
 
 
+class WideMistakes(HostCuda):
+    """In rows of other widths than the test's own."""
+
+    def __init__(self, operator: str) -> None:
+        super().__init__(block_size=16)
+        self.operator = operator
+
+    def norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
+        right = super().norm(x, weight, eps)
+        return right * 2 if self.operator == "norm" and x.shape[-1] not in (256, 64) else right
+
+    def swiglu(self, gate_up: Tensor) -> Tensor:
+        right = super().swiglu(gate_up)
+        return right * 2 if self.operator == "swiglu" and gate_up.shape[-1] != 256 else right
+
+
+@pytest.mark.parametrize("operator", ["norm", "swiglu"])
+def test_the_self_test_knows_the_widths_of_the_model(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, operator: str
+) -> None:
+    monkeypatch.setattr(runner, "create_device", lambda _options: WideMistakes(operator))
+    with pytest.raises(EngineError, match=rf"self-test: (the )?{operator}.* is off by"):
+        load(tiny_models.build("llama", tmp_path, hidden_size=128))
+
+
+class WrongElsewhere(HostCuda):
+    def __init__(self, *, linear: bool = False, copies: bool = False) -> None:
+        super().__init__(block_size=16)
+        self.is_linear_wrong, self.are_copies_wrong = linear, copies
+
+    def linear(self, weight: Any, bias: Tensor | None, dtype: torch.dtype) -> Any:
+        return super().linear(weight, None if self.is_linear_wrong else bias, dtype)
+
+    def copy_blocks(self, caches: list[Any], pairs: list[tuple[int, int]]) -> None:
+        super().copy_blocks(caches[:1] if self.are_copies_wrong else caches, pairs)
+
+
+@pytest.mark.parametrize(("mistake", "name"), [("linear", "a linear layer"), ("copies", "a copy of blocks")])
+def test_the_self_test_knows_all_that_the_device_does(mistake: str, name: str) -> None:
+    with pytest.raises(EngineError, match=f"self-test: {name} is off by"):
+        WrongElsewhere(**{mistake: True}).self_test(HEADS, torch.bfloat16, SPEC)
+
+
+SAMPLING_MISTAKES: dict[str, Callable[..., Any]] = {
+    "topk": lambda right, x, k, **given: right(-x, k, **given),
+    "log_softmax": lambda right, x, **given: right(x, **given) * 1.1,
+}
+
+
+@pytest.mark.parametrize("operator", SAMPLING_MISTAKES)
+def test_the_self_test_samples(monkeypatch: pytest.MonkeyPatch, operator: str) -> None:
+    """On the device one of torch's operators is wrong; the reference has the right one."""
+    device, sample, right = HostCuda(block_size=16), Sampler.sample, getattr(Tensor, operator)
+
+    def wrong(*given: Any, **named: Any) -> Any:
+        return SAMPLING_MISTAKES[operator](right, *given, **named)
+
+    def sampling(self: Sampler, logits: Tensor, rows: Any) -> Any:
+        with pytest.MonkeyPatch.context() as patch:
+            if self._host_buffer == device.host_buffer:
+                for place in (Tensor, torch):
+                    patch.setattr(place, operator, wrong)
+            return sample(self, logits, rows)
+
+    monkeypatch.setattr(Sampler, "sample", sampling)
+    with pytest.raises(EngineError, match=r"self-test: (sampling|log-probabilities) is off by"):
+        device.self_test(HEADS, torch.bfloat16, SPEC)
+
+
 KINDS = [
     AttentionSpec(scale=0.2, window=1000),
     AttentionSpec(scale=0.125, softcap=1.5),
@@ -242,6 +295,24 @@ def test_models_of_transformers_are_not_captured(monkeypatch: pytest.MonkeyPatch
     assert device.host_graphs.num_captured == 0
 
 
+@pytest.mark.parametrize("key", ["dtype", "torch_dtype"])
+@pytest.mark.parametrize(("said", "held"), [("float16", torch.float16), ("float32", torch.bfloat16)])
+@pytest.mark.parametrize("tiny", [tiny_chatglm.build, partial(tiny_models.build, "llama")], ids=["chatglm", "llama"])
+def test_auto_is_the_models_type_where_that_is_float16(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tiny: Any, said: str, held: torch.dtype, key: str
+) -> None:
+    """On cards; the CPU, which has its own arithmetic for either, stays with bfloat16."""
+    config = tiny(tmp_path / "model") / "config.json"
+    written = json.loads(config.read_text())
+    written.pop("dtype", None)
+    written.pop("torch_dtype", None)
+    config.write_text(json.dumps({**written, key: said}))
+    assert load(config.parent, dtype="auto").info.weights == "bfloat16"
+    monkeypatch.setattr(runner, "create_device", lambda _options: HostCuda(block_size=16))
+    loaded: Any = load(config.parent, dtype="auto")
+    assert loaded.runner.dtype == held
+
+
 def test_long_prompts_are_gathered_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     """Scores of a chunk over a long context would not fit."""
     whole, sliced = HostCuda(block_size=16), HostCuda(block_size=16)
@@ -249,6 +320,36 @@ def test_long_prompts_are_gathered_in_slices(monkeypatch: pytest.MonkeyPatch) ->
     sliced.self_test(HEADS, torch.float32, AttentionSpec(scale=0.125, window=9))
     monkeypatch.undo()
     whole.self_test(HEADS, torch.float32, AttentionSpec(scale=0.125, window=9))
+
+
+@pytest.mark.parametrize("poison", [float("nan"), float("inf")])
+@pytest.mark.parametrize("spec", [SPEC, *KINDS], ids=str)
+def test_what_others_left_in_the_blocks_is_never_read(spec: AttentionSpec, poison: float) -> None:
+    """Of gathered attention: in the blocks that a sequence took over, and in the first, which stands in the columns of
+    the table that a shorter sequence does not have."""
+    torch.manual_seed(3)
+    query, key, value = torch.randn(3, 4, 64), torch.randn(80, 2, 64), torch.randn(80, 2, 64)
+
+    def mixed(left: float, query_ends: list[int], lengths: list[int]) -> Tensor:
+        device = HostCuda(block_size=16)
+        [cache] = device.kv_cache(
+            num_layers=1, num_blocks=5, block_size=16, kv_heads=2, head_dim=64, dtype=torch.float32
+        )
+        for half, written in zip(cache, (key, value), strict=True):
+            half.fill_(left)
+            half[1:].flatten(0, 1)[[*range(37), *range(48, 51)]] = written[:40]
+        batch = StepBatch(
+            token_ids=[0] * 3,
+            positions=[0] * 3,
+            slots=[0] * 3,
+            query_ends=query_ends,
+            kv_lengths=lengths,
+            block_tables=[[1, 2, 3], [4]] if len(lengths) == 2 else [[1, 2, 3], [4], [4]],
+        )
+        return device.attention(query, key, value, cache, device.upload(batch), spec)
+
+    for query_ends, lengths in (([1, 2, 3], [37, 3, 1]), ([2, 3], [37, 3])):
+        torch.testing.assert_close(mixed(poison, query_ends, lengths), mixed(0.0, query_ends, lengths))
 
 
 class Card(HostFigures):
@@ -280,9 +381,9 @@ def test_memory_of_graphs_and_of_the_widest_step_is_left_free() -> None:
         return 1 << 30
 
     @contextmanager
-    def captured() -> Iterator[None]:
-        card.graphs = 3 << 29
-        yield
+    def captured() -> Iterator[int]:
+        card.graphs = (3 << 29) + (1 << 20)
+        yield 1 << 20
         card.graphs = 0
 
     room = memory.cache_room(0.75, widest_steps, captured)
