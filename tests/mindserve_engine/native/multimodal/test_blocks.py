@@ -1,4 +1,4 @@
-"""Layers of a tower in pieces: what one of them costs has a bound that no item exceeds, and the sum is that of a layer."""
+"""Layers of a tower in pieces: no item makes one cost more than its bound, and together they are the layer."""
 
 from __future__ import annotations
 

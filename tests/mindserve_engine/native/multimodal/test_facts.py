@@ -54,13 +54,18 @@ def test_a_model_that_hears(folders: dict[str, Path]) -> None:
 
 
 def test_published_limits_and_the_file_of_newer_folders(folders: dict[str, Path], tmp_path: Path) -> None:
-    """min_pixels and max_pixels are the older names; an image gets at most 4,096 tokens."""
+    """min_pixels and max_pixels are the older names; an image gets at most 4,096 tokens unless maxImageTokens
+    says otherwise, and never more than the files allow."""
     folder = copied(folders["qwen2_vl"], tmp_path)
     own = folder / "preprocessor_config.json"
     tiny.change_json(own, size=None, min_pixels=3136, max_pixels=12_845_056)
     facts = read_facts(folder, trust_remote_code=False)
     assert facts.media is not None
     assert (facts.media.model.min_pixels, facts.media.model.max_pixels) == (3136, 4096 * 28 * 28)
+    for allowed, found in ((9000, 9000), (20_000, 16_384)):
+        more = drive.load(folder, max_image_tokens=allowed).info.media
+        assert more is not None
+        assert more.max_pixels == found * 28 * 28
     (folder / "processor_config.json").write_text(json.dumps({"image_processor": json.loads(own.read_text())}))
     own.unlink()
     again = read_facts(folder, trust_remote_code=False)
