@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import msgspec
+
+MAX_IMAGE_TOKENS: Final = 4096
+"""Of one image, unless said otherwise: files of published models allow four times as many."""
 
 
 class VllmOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,6 +87,8 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Pixels and samples of all requests that run or wait."""
     max_media_items: int = 20
     """Of one request (maxMediaParts)."""
+    max_image_tokens: int = MAX_IMAGE_TOKENS
+    """Of one image, and of a frame of a video (maxImageTokens), where the model's files allow more."""
     max_video_tokens: int = 8192
     """Of one video (maxVideoTokens)."""
     media_positions: str = "extent"

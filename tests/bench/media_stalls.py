@@ -27,7 +27,7 @@ from tests import tiny_media_models as tiny
 from tests.media_prompts import Prompt, item, picture, prompt
 
 SIDE: Final = 35
-"""Tokens on a side of the image: 980 x 980 pixels, 4,900 patches."""
+"""Tokens on a side of the image unless told: 980 x 980 pixels, 4,900 patches. 64 makes the largest."""
 NUM_QUIET: Final = 40
 """Steps of decodes alone."""
 LIMIT: Final = 3.0
@@ -44,7 +44,7 @@ def build(folder: Path, *, text_layers: int, vision_layers: int) -> None:
     torch.set_default_dtype(torch.bfloat16)
     Qwen2VLForConditionalGeneration(config).save_pretrained(folder)
     tiny.tokenizer().save_pretrained(folder)
-    size = {"shortest_edge": 56 * 56, "longest_edge": 28 * 28 * 1280}
+    size = {"shortest_edge": 56 * 56, "longest_edge": 28 * 28 * 4096}
     Qwen2VLImageProcessorPil(size=size).save_pretrained(folder)
 
 
@@ -62,7 +62,7 @@ def intervals(loop: EngineLoop, request_id: str, until: Callable[[list[Any]], bo
             return
 
 
-def measure(folder: Path, num_streams: int) -> int:
+def measure(folder: Path, num_streams: int, side: int) -> int:
     options = EngineOptions(model_path=folder, dtype="float32", kv_memory_gb=0.5, prefix_cache=False)
     loaded = load_runner(options, lambda what, share: None)
     model = loaded.info.media
@@ -73,7 +73,7 @@ def measure(folder: Path, num_streams: int) -> int:
         loop.add(_request(f"text {number}", words), time.monotonic())
     counted = iter(range(NUM_QUIET + num_streams + 8))
     quiet = list(intervals(loop, "text 0", lambda _: next(counted, None) is None))[-NUM_QUIET:]
-    asked = prompt(model, "Look: ", item(picture(SIDE, SIDE), model), " What is it?")
+    asked = prompt(model, "Look: ", item(picture(side, side), model), " What is it?")
     digest = asked.media[0].digest
     loop.add(_request("image", asked), time.monotonic())
     began = time.perf_counter()
@@ -114,11 +114,12 @@ def main() -> int:
     parser.add_argument("--text-layers", type=int, default=6)
     parser.add_argument("--vision-layers", type=int, default=3)
     parser.add_argument("--streams", type=int, default=1)
+    parser.add_argument("--side", type=int, default=SIDE, help="tokens on a side of the image")
     chosen = parser.parse_args()
     if chosen.build:
         build(chosen.folder, text_layers=chosen.text_layers, vision_layers=chosen.vision_layers)
         return 0
-    return measure(chosen.folder, chosen.streams)
+    return measure(chosen.folder, chosen.streams, chosen.side)
 
 
 if __name__ == "__main__":

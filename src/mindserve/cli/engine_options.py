@@ -13,7 +13,7 @@ from mindserve.config.overrides import the_model
 from mindserve.config.paths import adapter_path
 from mindserve.config.plugins import speculative_tokens
 from mindserve.config.vllm_rules import is_vllm
-from mindserve_engine.options import EngineOptions, VllmOptions
+from mindserve_engine.options import MAX_IMAGE_TOKENS, EngineOptions, VllmOptions
 
 
 class EngineChoice(msgspec.Struct, frozen=True):
@@ -49,6 +49,8 @@ def choose_engine(loaded: LoadedConfig, weights: Path) -> EngineChoice:
         media_positions=model.media_positions,
         max_media_mb=config.media_config.max_media_in_flight,
         max_media_items=config.media_config.max_media_parts,
+        # frames of a video are no smaller for a smaller setting: it is of images alone
+        max_image_tokens=max(config.media_config.max_image_tokens, MAX_IMAGE_TOKENS),
         max_video_tokens=config.media_config.max_video_tokens,
         heartbeat_timeout_s=float(backend.engine_heartbeat_timeout),
         adapters={module.name: adapter_path(module, loaded.base) for module in deploy.lora_modules},

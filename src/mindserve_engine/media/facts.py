@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 from transformers import PretrainedConfig
 
 from mindserve_engine.first_line import first_line
@@ -21,10 +22,9 @@ from mindserve_engine.first_look import (
 from mindserve_engine.interface import EngineError
 from mindserve_engine.media.patches import Normalisation, PatchShape
 from mindserve_engine.media.positions import PositionRule
+from mindserve_engine.options import MAX_IMAGE_TOKENS
 from mindserve_engine.types import MediaModel
 
-_MAX_TOKENS: Final = 4096
-"""Of one image: published configs allow four times as many, whose encoding would take minutes on a CPU."""
 _MAX_CHUNK_S: Final = 600
 
 
@@ -46,12 +46,14 @@ def takes_media(config: PretrainedConfig) -> bool:
     return config.model_type in _READERS
 
 
-def read_media(folder: Path, config: PretrainedConfig) -> MediaFacts:
-    """Raises ``EngineError`` with one line that names the file which is missing or cannot be used."""
+def read_media(folder: Path, config: PretrainedConfig, max_image_tokens: int = MAX_IMAGE_TOKENS) -> MediaFacts:
+    """``max_image_tokens`` bounds what the files allow: published ones allow 16,384, minutes of work on a CPU.
+
+    Raises ``EngineError`` with one line that names the file which is missing or cannot be used."""
     reader, part = _READERS[config.model_type]
     place, processor = _processor(folder, part, config.model_type)
     try:
-        facts = reader(config, processor)
+        facts = _bounded(reader(config, processor), max_image_tokens)
         place = folder / VIDEO_PROCESSOR
         if facts.patches is not None and place.is_file():
             _check_video(facts, reader(config, {**processor, **read_object(place)}))
@@ -59,6 +61,12 @@ def read_media(folder: Path, config: PretrainedConfig) -> MediaFacts:
         reason = f"no '{error.args[0]}'" if isinstance(error, KeyError) else first_line(error)
         raise EngineError(f"{place}: not usable for a {config.model_type} model ({reason})") from error
     return facts
+
+
+def _bounded(facts: MediaFacts, max_tokens: int) -> MediaFacts:
+    model = facts.model
+    max_pixels = min(model.max_pixels, max_tokens * (model.patch_size * model.merge_size) ** 2)
+    return replace(facts, model=msgspec.structs.replace(model, max_pixels=max_pixels))
 
 
 def _check_video(facts: MediaFacts, video: MediaFacts) -> None:
@@ -99,7 +107,7 @@ def _read_vision(config: PretrainedConfig, processor: dict[str, Any]) -> MediaFa
         merge_size=shape.merge,
         frames_per_patch=shape.frames,
         min_pixels=int(processor.get("min_pixels") or size["shortest_edge"]),
-        max_pixels=min(int(processor.get("max_pixels") or size["longest_edge"]), _MAX_TOKENS * side**2),
+        max_pixels=int(processor.get("max_pixels") or size["longest_edge"]),
     )
     normalisation = Normalisation(
         scale=float(processor.get("rescale_factor", 1 / 255)),

@@ -99,7 +99,11 @@ def load_runner(options: EngineOptions, progress: Progress) -> LoadedModel:
     """Load the model and make its cache. Raises ``EngineError`` with one clear line."""
     progress("reading the model's config", 0.0)
     hide_packages_of_others(options)
-    facts = read_facts(options.model_path, trust_remote_code=options.trust_remote_code)
+    facts = read_facts(
+        options.model_path,
+        trust_remote_code=options.trust_remote_code,
+        max_image_tokens=options.max_image_tokens,
+    )
     device = create_device(options)
     with device.loading():
         return _load(facts, device, options, progress)

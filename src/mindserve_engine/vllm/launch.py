@@ -129,7 +129,7 @@ def _media(config: Any, options: EngineOptions) -> TakenMedia | None:
         return None
     limits = {kind: int(model.multimodal_config.get_limit_per_prompt(kind.value)) for kind in kinds}
     return taken(
-        read_media(options.model_path, model.hf_config),
+        read_media(options.model_path, model.hf_config, options.max_image_tokens),
         limits,
         encoder_tokens=int(scheduler.encoder_cache_size),
         video_tokens=min(options.max_video_tokens, int(model.max_model_len)),

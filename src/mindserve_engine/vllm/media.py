@@ -25,6 +25,7 @@ KINDS: Final[Mapping[str, tuple[MediaKind, ...]]] = {
 }
 """By model type; vLLM calls them by the same names."""
 FAMILY: Final = "MINDSERVE_VLLM_FAMILY"
+MAX_IMAGE_TOKENS: Final = "MINDSERVE_VLLM_MAX_IMAGE_TOKENS"
 MAX_VIDEO_TOKENS: Final = "MINDSERVE_VLLM_MAX_VIDEO_TOKENS"
 """By these variables vLLM's processes, on any machine, know what ``plugin`` is to do there."""
 PLUGINS: Final = "vllm.general_plugins"
@@ -60,7 +61,9 @@ def set_media_environment(options: EngineOptions, environ: MutableMapping[str, s
     found = family(options.model_path)
     if found is None:
         return
-    environ[FAMILY], environ[MAX_VIDEO_TOKENS] = found, str(options.max_video_tokens)
+    environ[FAMILY] = found
+    environ[MAX_IMAGE_TOKENS] = str(options.max_image_tokens)
+    environ[MAX_VIDEO_TOKENS] = str(options.max_video_tokens)
     if not entry_points(group=PLUGINS, name=OWN_PLUGIN):
         raise EngineError(f"{_NEEDS_PLUGIN}, which this installation of mindserve does not name: install it again")
     allowed = environ.get(_ALLOWED_PLUGINS)

@@ -15,7 +15,7 @@ from vllm.multimodal.processing import BaseMultiModalProcessor, BaseProcessingIn
 
 from mindserve_engine.media.facts import MediaFacts, read_media
 from mindserve_engine.types import MediaItem, MediaKind
-from mindserve_engine.vllm.media import MAX_VIDEO_TOKENS, blank, largest_shape, max_tokens
+from mindserve_engine.vllm.media import MAX_IMAGE_TOKENS, MAX_VIDEO_TOKENS, blank, largest_shape, max_tokens
 from mindserve_engine.vllm.media_input import MediaReader
 
 
@@ -24,7 +24,7 @@ class OurInfo(BaseProcessingInfo):
 
     @cached_property
     def facts(self) -> MediaFacts:
-        return read_media(Path(self.ctx.model_config.model), self.get_hf_config())
+        return read_media(Path(self.ctx.model_config.model), self.get_hf_config(), int(os.environ[MAX_IMAGE_TOKENS]))
 
     @property
     def kinds(self) -> list[MediaKind]:

@@ -83,6 +83,14 @@ def test_a_batch_is_no_larger_than_the_tokens_of_a_step_or_the_links(tmp_path: P
     assert choose_engine(load_config(path, Overrides(), {}), WEIGHTS).options.max_batch_size == 3
 
 
+@pytest.mark.parametrize(("told", "given"), [(9000, 9000), (100, 4096)])
+def test_more_tokens_of_an_image_arrive(tmp_path: Path, told: int, given: int) -> None:
+    """Fewer are the server's matter: frames of videos, which the engine bounds alike, have a setting of their own."""
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({"MediaConfig": {"maxImageTokens": told}}))
+    assert choose_engine(load_config(path, Overrides(), {}), WEIGHTS).options.max_image_tokens == given
+
+
 def test_devices_arrive(tmp_path: Path) -> None:
     backend = {"modelInstanceNumber": 2, "npuDeviceIds": [[3], [5]], **with_model(device="npu", npuGraph="off")}
     _, options = choice(tmp_path, backend)

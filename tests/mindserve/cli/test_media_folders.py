@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import httpx2
 import pytest
 from safetensors.torch import load_file, save_file
 
+from mindserve_engine.native.models.facts import read_facts
 from mindserve_engine.types import MediaKind
 from tests import tiny_media_models as tiny
 from tests.media_service import first, part, turn
@@ -56,6 +58,36 @@ def in_shards(folder: Path) -> None:
     template = (folder / "chat_template.jinja").read_text()
     (folder / "chat_template.jinja").unlink()
     (folder / "chat_template.json").write_text(json.dumps({"chat_template": template}))
+
+
+def flatten(folder: Path) -> None:
+    """The forms of config.json and of the processor's file from before transformers had nested ones: those of models
+    that see have the language model's fields beside their own."""
+    path, processor = folder / "config.json", folder / "preprocessor_config.json"
+    config = json.loads(path.read_text())
+    text = config.pop("text_config")
+    rope = text.pop("rope_parameters")
+    text = {key: value for key, value in text.items() if key not in ("layer_types", "dtype")}
+    text["rope_theta"] = rope["rope_theta"]
+    config["torch_dtype"] = config.pop("dtype")
+    if "vision_config" in config:
+        text["rope_scaling"] = {"type": "mrope", "mrope_section": rope["mrope_section"]}
+        del config["vision_config"]["model_type"]
+        path.write_text(json.dumps({**text, **config}))
+        tiny.change_json(processor, size=None, min_pixels=tiny.MIN_PIXELS, max_pixels=tiny.MAX_PIXELS)
+    else:
+        config["audio_token_index"] = config.pop("audio_token_id", None) or config["audio_token_index"]
+        path.write_text(json.dumps({**config, "text_config": text, "vocab_size": text["vocab_size"]}))
+        rate = json.loads(processor.read_text())["sampling_rate"]
+        tiny.change_json(processor, n_samples=rate * tiny.AUDIO_SECONDS, nb_max_frames=100 * tiny.AUDIO_SECONDS)
+
+
+def meaning(config: Any) -> dict[str, Any]:
+    """Of a language model: what the form of the file adds is left out."""
+    fields = config.to_diff_dict()
+    fields.pop("dtype", None)
+    fields["rope_parameters"].pop("type", None)
+    return dict(fields)
 
 
 def half_a_tokenizer(folder: Path) -> None:
@@ -111,9 +143,15 @@ def test_a_folder_that_lacks_something_is_refused_with_a_line(
 def test_folders_as_they_are_published_are_served(
     folders: dict[str, Path], tmp_path: Path, serve: Callable[..., Any], name: str
 ) -> None:
-    """Shards with an index, ``chat_template.json``, no file for videos."""
+    """Shards with an index, ``chat_template.json``, no file for videos, configs of older forms."""
     folder = copied(folders[name], tmp_path)
     in_shards(folder)
+    flatten(folder)
+    nested, flat = (read_facts(path, trust_remote_code=False) for path in (folders[name], folder))
+    assert meaning(flat.config) == meaning(nested.config)
+    assert nested.media is not None
+    assert flat.media is not None
+    assert replace(flat.media, config=nested.media.config, processor={}) == replace(nested.media, processor={})
     served = serve("--model", folder, "--port", 0, "--model-name", "tiny")
     file = first(FAMILIES[name])
     asked = turn(part(file.kind, file.data_url), {"type": "text", "text": "?"})

@@ -115,3 +115,17 @@ def test_generated_tokens_count_on(start: int, length: int) -> None:
     found = media.positions_of(start, start + length)
     assert found is not None
     assert np.array_equal(found, whole[:, start : start + length])
+
+
+@pytest.mark.parametrize("behind", range(3))
+@pytest.mark.parametrize("is_by_side", [False, True])
+def test_generated_tokens_count_as_text_of_the_prompt_would(behind: int, is_by_side: bool) -> None:
+    """Behind a video longer than its sides, and few or no tokens after it."""
+    items, rule = (item(MediaKind.VIDEO, 2, 8, 1, 2),), given.rule("qwen2_vl", is_by_side=is_by_side)
+    num_tokens = 10 + behind
+    request = GenerationRequest(request_id="r", prompt_token_ids=[0] * num_tokens, max_tokens=9, media=items)
+    media = PromptMedia.of(request, rule)
+    assert media is not None
+    found = media.positions_of(0, num_tokens + 6)
+    assert found is not None
+    assert np.array_equal(found, prompt_positions(num_tokens + 6, items, rule))

@@ -142,8 +142,10 @@ def test_processes_are_told_what_they_serve(folders: dict[str, Path], monkeypatc
     environ = {media.FAMILY: "another"}
     media.set_media_environment(EngineOptions(model_path=folders["llama"]), environ)
     assert environ == {}
-    media.set_media_environment(EngineOptions(model_path=folders["qwen2_vl"], max_video_tokens=77), environ)
-    assert environ == {media.FAMILY: "qwen2_vl", media.MAX_VIDEO_TOKENS: "77"}
+    options = EngineOptions(model_path=folders["qwen2_vl"], max_image_tokens=7000, max_video_tokens=77)
+    media.set_media_environment(options, environ)
+    told = {media.MAX_IMAGE_TOKENS: "7000", media.MAX_VIDEO_TOKENS: "77"}
+    assert environ == {media.FAMILY: "qwen2_vl", **told}
     environ["VLLM_PLUGINS"] = "ascend"
     with pytest.raises(EngineError, match="VLLM_PLUGINS leaves out: add mindserve to it"):
         media.set_media_environment(EngineOptions(model_path=folders["qwen2_vl"]), environ)

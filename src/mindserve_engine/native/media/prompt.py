@@ -30,7 +30,7 @@ class PromptMedia:
 
     items: tuple[MediaItem, ...]
     positions: Positions | None
-    """[3, prompt tokens] where the model counts in M-RoPE."""
+    """[3, prompt tokens + 1] where the model counts in M-RoPE: the last is the first generated token's."""
 
     @classmethod
     def of(cls, request: GenerationRequest, rule: PositionRule | None) -> PromptMedia | None:
@@ -38,18 +38,17 @@ class PromptMedia:
         if not request.media:
             return None
         num_tokens = len(request.prompt_token_ids)
-        positions = None if rule is None else prompt_positions(num_tokens, request.media, rule)
+        positions = None if rule is None else prompt_positions(num_tokens + 1, request.media, rule)
         return cls(request.media, positions)
 
     def positions_of(self, start: int, stop: int) -> Positions | None:
-        """[3, stop - start]: beyond the prompt they count on from its last token."""
+        """[3, stop - start]: beyond the prompt they count on as more text of it would."""
         if self.positions is None:
             return None
-        num_tokens = self.positions.shape[1]
+        num_tokens = self.positions.shape[1] - 1
         if stop <= num_tokens:
             return self.positions[:, start:stop]
-        following = int(self.positions[:, -1].max()) + 1
-        generated = np.arange(max(start, num_tokens), stop) - num_tokens + following
+        generated = np.arange(max(start, num_tokens), stop) - num_tokens + self.positions[0, -1]
         tail = np.broadcast_to(generated, (3, len(generated)))
         return np.concatenate([self.positions[:, start:num_tokens], tail], axis=1)
 

@@ -18,6 +18,7 @@ from mindserve_engine.native.models import chatglm
 from mindserve_engine.native.models.gguf_config import complete_config, read_config
 from mindserve_engine.native.models.rope import longest_context
 from mindserve_engine.native.weights.gguf_file import open_gguf
+from mindserve_engine.options import MAX_IMAGE_TOKENS
 
 _GGUF_EOS_KEYS: Final = ("tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id")
 
@@ -50,7 +51,7 @@ class ModelFacts:
         return longest_context(self.config)
 
 
-def read_facts(path: Path, *, trust_remote_code: bool) -> ModelFacts:
+def read_facts(path: Path, *, trust_remote_code: bool, max_image_tokens: int = MAX_IMAGE_TOKENS) -> ModelFacts:
     """Raises ``EngineError`` with one line for a path that is no model."""
     if path.is_file():
         return _gguf_facts(path)
@@ -61,7 +62,7 @@ def read_facts(path: Path, *, trust_remote_code: bool) -> ModelFacts:
     config = _load_config(path, trust_remote_code=trust_remote_code)
     text_config = config.get_text_config()
     eos = eos_token_ids(path, config.to_dict(), text_config.to_dict(), vocab_size=text_config.vocab_size)
-    media = read_media(path, config) if takes_media(config) else None
+    media = read_media(path, config, max_image_tokens) if takes_media(config) else None
     if media is not None:
         own = getattr(text_config, "tie_word_embeddings", False)
         text_config.tie_word_embeddings = getattr(config, "tie_word_embeddings", own)

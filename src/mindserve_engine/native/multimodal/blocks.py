@@ -18,6 +18,8 @@ from torch.nn import functional
 
 ROWS: Final = 64
 """In a piece. At the width of 1,280 a piece takes about 60 ms on two cores, and fewer rows multiply less well."""
+_SCORES: Final = 64 * 4900
+"""Most products of rows and keys in a piece of attention: the larger the item, the fewer rows see all of it at once."""
 
 RowWise = Callable[[Tensor], Tensor]
 """[n, width] -> [n, width]."""
@@ -57,22 +59,33 @@ class Rotation:
 def run_layer(layer: TowerLayer, x: Tensor, rotation: Rotation | None, bounds: list[int]) -> Iterator[None]:
     """``x`` [n, width] becomes the layer's output, in place, a piece at each turn. Rows see those between the same two
     of ``bounds``, which begin with 0 and end with n."""
-    parts: list[tuple[Tensor, Tensor, Tensor]] = []
+    projected: tuple[Tensor, ...] = ()
     for start in range(0, len(x), ROWS):
         query, key, value = layer.projections(layer.attention_norm(x[start : start + ROWS]))
         if rotation is not None:
             query, key = rotation.apply(query, start), rotation.apply(key, start)
-        parts.append((query, key, value))
+        # written where they stay: to join them at the end would copy all of a large item in one piece
+        projected = projected or tuple(one.new_empty((len(x), *one.shape[1:])) for one in (query, key, value))
+        for whole, part in zip(projected, (query, key, value), strict=True):
+            whole[start : start + len(part)] = part
         yield
-    queries, keys, values = (torch.cat(tensors).transpose(0, 1) for tensors in zip(*parts, strict=True))
-    del parts
-    yield
+    queries, keys, values = (whole.transpose(0, 1)[None] for whole in projected)
     for begin, end in itertools.pairwise(bounds):
+        seen = slice(begin, end)
         for start in range(begin, end, ROWS):
-            rows, seen = slice(start, min(start + ROWS, end)), slice(begin, end)
-            mixed = functional.scaled_dot_product_attention(
-                queries[None, :, rows], keys[None, :, seen], values[None, :, seen], scale=layer.scale
-            )
-            x[rows] += layer.output(mixed[0].transpose(0, 1).flatten(1))
+            rows, mixed = slice(start, min(start + ROWS, end)), []
+            for some in _attention_rows(rows, end - begin):
+                found = functional.scaled_dot_product_attention(
+                    queries[:, :, some], keys[:, :, seen], values[:, :, seen], scale=layer.scale
+                )
+                mixed.append(found[0].transpose(0, 1).flatten(1))
+                yield
+            x[rows] += layer.output(torch.cat(mixed))
             x[rows] += layer.feed(layer.feed_norm(x[rows]))
             yield
+
+
+def _attention_rows(rows: slice, num_keys: int) -> Iterator[slice]:
+    step = min(ROWS, max(1, _SCORES // num_keys))
+    for start in range(rows.start, rows.stop, step):
+        yield slice(start, min(start + step, rows.stop))

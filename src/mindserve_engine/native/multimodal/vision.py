@@ -39,13 +39,17 @@ class VisionTower:
         patches = Patches(item, self._shape, self._normalisation)
         order, bounds = self._order(patches)
         rotation = self._rotation(patches, order)
+        places = torch.argsort(order)
         for step in range(patches.num_steps):
-            rows = []
+            rows = self._patch_weight.new_empty((len(order), self._shape.merge**2, len(self._patch_weight)))
+            done = 0
             for band in range(patches.num_bands):
                 values = torch.from_numpy(patches.band(step, band)).to(self._dtype)
-                rows.append(functional.linear(values, self._patch_weight))
+                tokens = functional.linear(values, self._patch_weight).view(-1, *rows.shape[1:])
+                rows.index_copy_(0, places[done : done + len(tokens)], tokens)
+                done += len(tokens)
                 yield None
-            x = self._in_windows(torch.cat(rows), order)
+            x = rows.flatten(0, 1)
             for number, layer in enumerate(self._layers):
                 seen = [0, len(x)] if number in self._whole else bounds
                 for _ in run_layer(layer, x, rotation, seen):
@@ -55,7 +59,7 @@ class VisionTower:
     def peak_bytes(self, num_patches: int) -> int:
         """Memory that one step in time of so many patches needs beside its pixels."""
         width = int(self._patch_weight.shape[0])
-        per_row = 2 * width + 2 * 3 * width  # itself and its patches, then projections, once in parts
+        per_row = 2 * width + 3 * width  # itself and what is made of it at the end, projections
         return num_patches * per_row * self._dtype.itemsize
 
     def _merge(self, x: Tensor, order: Tensor) -> Iterator[Tensor | None]:

@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from mindserve_engine.interface import EngineError
+from mindserve_engine.native.device.base import Device
 from mindserve_engine.native.models.facts import read_facts
+from mindserve_engine.native.models.load import load_model
+from mindserve_engine.options import EngineOptions
 from mindserve_engine.types import MediaModel
 from tests import tiny_media_models as tiny
 from tests.engine import drive
@@ -54,13 +58,18 @@ def test_a_model_that_hears(folders: dict[str, Path]) -> None:
 
 
 def test_published_limits_and_the_file_of_newer_folders(folders: dict[str, Path], tmp_path: Path) -> None:
-    """min_pixels and max_pixels are the older names; an image gets at most 4,096 tokens."""
+    """min_pixels and max_pixels are the older names; an image gets at most 4,096 tokens unless maxImageTokens
+    says otherwise, and never more than the files allow."""
     folder = copied(folders["qwen2_vl"], tmp_path)
     own = folder / "preprocessor_config.json"
     tiny.change_json(own, size=None, min_pixels=3136, max_pixels=12_845_056)
     facts = read_facts(folder, trust_remote_code=False)
     assert facts.media is not None
     assert (facts.media.model.min_pixels, facts.media.model.max_pixels) == (3136, 4096 * 28 * 28)
+    for allowed, found in ((9000, 9000), (20_000, 16_384)):
+        more = drive.load(folder, max_image_tokens=allowed).info.media
+        assert more is not None
+        assert more.max_pixels == found * 28 * 28
     (folder / "processor_config.json").write_text(json.dumps({"image_processor": json.loads(own.read_text())}))
     own.unlink()
     again = read_facts(folder, trust_remote_code=False)
@@ -113,3 +122,13 @@ def test_a_tower_without_one_of_its_weights(folders: dict[str, Path], tmp_path: 
 def test_a_rule_that_is_not_known(folders: dict[str, Path]) -> None:
     with pytest.raises(EngineError, match="media_positions: 'far' is none of extent, side"):
         drive.load(folders["qwen2_vl"], media_positions="far")
+
+
+@pytest.mark.parametrize("name", tiny.NAMES)
+@pytest.mark.parametrize("device", ["npu", "cuda"])
+def test_towers_run_on_the_cpu_alone(folders: dict[str, Path], name: str, device: str) -> None:
+    """Refused before a weight is read, rather than computed on the CPU or lost on the way to the device."""
+    facts, elsewhere = read_facts(folders[name], trust_remote_code=False), cast("Device", SimpleNamespace(name=device))
+    options = EngineOptions(model_path=folders[name])
+    with pytest.raises(EngineError, match=f"the {name} model runs on cpu alone, not on {device}"):
+        load_model(facts, options, elsewhere, max_positions=64, progress=lambda _: None)
