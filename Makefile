@@ -77,7 +77,7 @@ test-vllm-releases: dev-env ## Compare what the vllm engine uses with the publis
 
 test-npu-stub: ## Import the real torch_npu over a stub of CANN, in an environment of its own (needs gcc; not in CI)
 	$(PYTHON) -m venv $(NPU_VENV)
-	$(NPU_VENV)/bin/pip install $(PIP_ARGS) 'torch==2.13.*' 'torch-npu==2.13.0' msgspec pytest pyyaml
+	$(NPU_VENV)/bin/pip install $(PIP_ARGS) 'torch==2.13.*' 'torch-npu==2.13.0' llguidance msgspec pytest pyyaml tokenizers
 	PYTHONPATH=.:src $(NPU_VENV)/bin/python -m tests.npu_stub.run
 
 test-real: dev-env ## Tool loops with a real model that calls functions (fetches 1.1 GB; not in CI)

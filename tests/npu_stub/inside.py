@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import torch
 
 from mindserve_engine.interface import EngineError
+from mindserve_engine.native.device.npu_operators import NpuRuntime
 from mindserve_engine.native.device.registry import create_device
 from mindserve_engine.options import EngineOptions
 from tests.npu_emulation.manifest import SCHEMAS, VERSION
@@ -71,6 +73,28 @@ CALLS: dict[str, tuple[Callable[[Any], Any], Shapes]] = {
 """As the engine calls them, and the shapes that it counts on."""
 
 
+def check_runtime() -> None:
+    """The names of ``torch.npu`` and its graphs that the engine uses, private ones among them: they may change."""
+    from torch_npu.npu import graphs
+
+    missing = [name for name in _names_of(NpuRuntime) if not hasattr(torch.npu, name)]
+    assert missing == [], missing
+    wanted = {"pool", "auto_dispatch_capture", "capture_error_mode"}
+    given = inspect.signature(torch.npu.graph.__init__).parameters
+    assert wanted <= set(given), sorted(given)
+    source = inspect.getsource(graphs)
+    for attribute in ("self.capture_stream =", "self.stream_ctx =", "self.graph_dispatch_mode ="):
+        assert attribute in source, attribute
+    assert {"replay", "reset", "update"} <= set(dir(torch.npu.NPUGraph))
+    assert "cpu_update_input" in inspect.signature(torch.npu.NPUGraph.update).parameters
+    assert "npu_fused_infer_attention_score.default" in graphs._NPU_GRAPH_OP_HANDLERS
+
+
+def _names_of(protocol: type) -> list[str]:
+    own = {name for one in protocol.__mro__[:-3] for name in (*vars(one), *getattr(one, "__annotations__", {}))}
+    return sorted(name for name in own if not name.startswith("_"))
+
+
 def main() -> None:
     refused = ""
     try:
@@ -91,6 +115,7 @@ def main() -> None:
         tensors = result if isinstance(result, (tuple, list)) else [result]
         given = [tuple(one.shape) for one in tensors if one is not None]
         assert given == shapes, (name, given)
+    check_runtime()
     assert torch.ones(2).sum().item() == 2, "the CPU goes on"
     print(f"torch_npu {torch_npu.__version__}: {len(SCHEMAS)} signatures and {len(CALLS)} shapes are as expected")
 
