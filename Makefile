@@ -67,7 +67,7 @@ test-model: dev-env ## Fetch the tokenizer and chat template that tests of tool 
 	$(BIN)/python -m tests.qwen
 
 test: dev-env model test-model check-gen lint type arch ## Everything that must hold before a change lands
-	$(BIN)/pytest -n 2
+	$(BIN)/pytest -n 2 --no-loadscope-reorder
 
 test-npu-schemas: dev-env ## Compare the operators that the npu device calls with the published torch_npu (fetches 44 MB once)
 	$(BIN)/pytest -q -rs -o python_files='check_*.py' -o python_functions='check_*' tests/npu_wheel

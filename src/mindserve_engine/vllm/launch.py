@@ -12,7 +12,6 @@ import msgspec
 from mindserve_engine.first_line import first_line
 from mindserve_engine.first_look import look_at
 from mindserve_engine.interface import EngineError, EngineNotStarted
-from mindserve_engine.media.facts import read_media
 from mindserve_engine.model_folder import default_top_k, eos_token_ids
 from mindserve_engine.options import EngineOptions
 from mindserve_engine.types import Capability, EngineInfo
@@ -123,6 +122,8 @@ def _add_temperatures(config: Any) -> bool:
 
 
 def _media(config: Any, options: EngineOptions) -> TakenMedia | None:
+    from mindserve_engine.media.facts import read_media  # here: it imports torch and transformers
+
     model, scheduler = config.model_config, config.scheduler_config
     kinds = KINDS.get(str(model.hf_config.model_type), ())
     if not kinds:

@@ -8,15 +8,17 @@ from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from mindserve_engine.first_look import CONFIG, read_object
 from mindserve_engine.interface import EngineError, RequestInvalid
-from mindserve_engine.media.facts import MediaFacts
 from mindserve_engine.options import EngineOptions
 from mindserve_engine.types import GenerationRequest, MediaItem, MediaKind, MediaModel
+
+if TYPE_CHECKING:
+    from mindserve_engine.media.facts import MediaFacts  # it imports torch
 
 KINDS: Final[Mapping[str, tuple[MediaKind, ...]]] = {
     "qwen2_vl": (MediaKind.IMAGE, MediaKind.VIDEO),
