@@ -14,6 +14,7 @@ from mindserve_engine.native.loop import EngineLoop
 from mindserve_engine.native.runner import LoadedModel, load_runner
 from mindserve_engine.options import EngineOptions
 from mindserve_engine.types import GenerationRequest, SamplingParams, SequenceEvent
+from tests import tiny_models
 
 GREEDY = SamplingParams(temperature=0.0)
 CLOSEST = 1e-3
@@ -142,3 +143,8 @@ def assert_continues(ours: list[list[int]], expected: list[list[int]]) -> None:
 def random_prompts(lengths: Iterable[int], *, vocab_size: int, seed: int = 0) -> list[list[int]]:
     generator = torch.Generator().manual_seed(seed)
     return [torch.randint(0, vocab_size, (length,), generator=generator).tolist() for length in lengths]
+
+
+def prompts_for(lengths: Iterable[int], seed: int = 0) -> list[list[int]]:
+    """Of the tiny models' vocabulary."""
+    return random_prompts(lengths, vocab_size=tiny_models.VOCAB_SIZE, seed=seed)

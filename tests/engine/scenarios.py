@@ -10,8 +10,7 @@ import pytest
 
 from mindserve_engine.native.runner import LoadedModel
 from mindserve_engine.types import SamplingParams, Vocabulary
-from tests import tiny_models
-from tests.engine.drive import Driver, random_prompts, small_pool
+from tests.engine.drive import Driver, prompts_for, small_pool
 
 SETTINGS: Final = {"max_step_tokens": 256, "max_batch_size": 6}
 SAMPLED: Final = {
@@ -23,10 +22,6 @@ SAMPLED: Final = {
     "bias": {"logit_bias": ((5, 4.0), (9, -100.0))},
 }
 Scenario = Callable[[Driver], None]
-
-
-def prompts_of(*lengths: int) -> list[list[int]]:
-    return random_prompts(list(lengths), vocab_size=tiny_models.VOCAB_SIZE)
 
 
 def both_run(pair: tuple[LoadedModel, LoadedModel], scenario: Scenario) -> list[Driver]:
@@ -44,14 +39,14 @@ def both_run(pair: tuple[LoadedModel, LoadedModel], scenario: Scenario) -> list[
 
 def mixed(driver: Driver) -> None:
     """Short and long prompts that come while others decode: prefill, chunks with history, decode rows in one step."""
-    for number, prompt in enumerate(prompts_of(3, 140, 300, 60)):
+    for number, prompt in enumerate(prompts_for((3, 140, 300, 60))):
         driver.add(str(number), prompt, 12)
         driver.step()
         driver.step()
 
 
 def prefix_hit(pair: tuple[LoadedModel, LoadedModel]) -> None:
-    start, rest = prompts_of(256, 40)
+    start, rest = prompts_for((256, 40))
 
     def scenario(driver: Driver) -> None:
         driver.add("first", start + rest[:9], 3)
@@ -67,7 +62,7 @@ def preemption(pair: tuple[LoadedModel, LoadedModel], num_blocks: int, *lengths:
     with small_pool(pair[0], num_blocks) as small_cpu, small_pool(pair[1], num_blocks) as small_device:
 
         def scenario(driver: Driver) -> None:
-            for number, prompt in enumerate(prompts_of(*lengths)):
+            for number, prompt in enumerate(prompts_for(lengths)):
                 driver.add(str(number), prompt, 30)
 
         drivers = both_run((small_cpu, small_device), scenario)
@@ -76,7 +71,7 @@ def preemption(pair: tuple[LoadedModel, LoadedModel], num_blocks: int, *lengths:
 
 def forks(pair: tuple[LoadedModel, LoadedModel]) -> None:
     """Sequences share blocks, and copy those that they write to."""
-    [prompt] = prompts_of(150)
+    [prompt] = prompts_for((150,))
 
     def scenario(driver: Driver) -> None:
         driver.add("forks", prompt, 10, SamplingParams(temperature=0.8, top_k=20, seed=5), num_sequences=3)
@@ -87,7 +82,7 @@ def forks(pair: tuple[LoadedModel, LoadedModel]) -> None:
 
 
 def beams(driver: Driver) -> None:
-    [prompt] = prompts_of(40)
+    [prompt] = prompts_for((40,))
     driver.add("beams", prompt, 6, num_sequences=2, beam_width=3)
 
 
@@ -95,7 +90,7 @@ def sampling_side_by_side(pair: tuple[LoadedModel, LoadedModel]) -> None:
     """Each in a batch with the others; and log-probabilities of some."""
 
     def scenario(driver: Driver) -> None:
-        prompts = prompts_of(*[20] * len(SAMPLED))
+        prompts = prompts_for([20] * len(SAMPLED))
         for seed, ((name, params), prompt) in enumerate(zip(SAMPLED.items(), prompts, strict=True)):
             sampling = SamplingParams(**{"temperature": 1.0, "seed": seed, **params})
             driver.add(name, prompt, 15, sampling, num_logprobs=3 if "top" in name else None)
@@ -121,7 +116,7 @@ def grammar_beside_a_free_row(pair: tuple[LoadedModel, LoadedModel], vocabulary:
 
 def adapters(driver: Driver) -> None:
     """One is loaded under the name ``a``."""
-    short, long = prompts_of(30, 140)
+    short, long = prompts_for((30, 140))
     driver.add("plain", short, 8)
     driver.add("adapted", short, 8, adapter="a")
     driver.add("long", long, 8, adapter="a")

@@ -12,15 +12,11 @@ from mindserve_engine.types import FinishReason, SamplingParams
 from tests import tiny_models
 from tests.engine.beam_reference import beams
 from tests.engine.conftest import Pair
-from tests.engine.drive import Driver, random_prompts
+from tests.engine.drive import Driver, prompts_for, random_prompts
 
 PairOf = Callable[[str], Pair]
 NUM_TOKENS = 14
 PLAIN = SamplingParams(temperature=0.0)
-
-
-def prompts_for(lengths: tuple[int, ...], seed: int) -> list[list[int]]:
-    return random_prompts(lengths, vocab_size=tiny_models.VOCAB_SIZE, seed=seed)
 
 
 def beam_reference(

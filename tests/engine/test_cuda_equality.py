@@ -19,11 +19,11 @@ from mindserve_engine.native.device.cuda import CudaDevice
 from mindserve_engine.native.device.cuda_attention import FLASH_BLOCK_SIZE
 from mindserve_engine.native.runner import LoadedModel
 from mindserve_engine.options import EngineOptions
-from tests import tiny_chatglm, tiny_models
+from tests import tiny_chatglm
 from tests.bench.device import CHECKED, TOLERANCE, compare, write_random_model
 from tests.cuda_host import FlashPackage, HostCuda
 from tests.engine.conftest import Pair
-from tests.engine.drive import Driver, assert_continues, generate, load, random_prompts, reference
+from tests.engine.drive import Driver, assert_continues, generate, load, prompts_for, random_prompts, reference
 
 PairOf = Callable[[str], Pair]
 KINDS = ("gathered", "flash", "gpu")
@@ -72,10 +72,6 @@ def load_on(device: Device, path: Path, **options: Any) -> LoadedModel:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(runner, "create_device", lambda _options: device)
         return load(path, **options)
-
-
-def prompts_for(lengths: tuple[int, ...], seed: int = 0) -> list[list[int]]:
-    return random_prompts(lengths, vocab_size=tiny_models.VOCAB_SIZE, seed=seed)
 
 
 @pytest.mark.parametrize("name", ["llama", "qwen2", "qwen3", "gemma2", "gpt-oss", "mistral-window"])

@@ -15,7 +15,7 @@ from mindserve_engine.native.runner import LoadedModel
 from tests import tiny_adapters, tiny_gguf
 from tests.engine import scenarios
 from tests.engine.conftest import Pair
-from tests.engine.drive import Driver, generate, load, small_pool
+from tests.engine.drive import Driver, generate, load, prompts_for, small_pool
 from tests.engine.scenarios import SETTINGS, both_run
 from tests.engine.test_cuda_equality import KINDS, device_of, load_on
 
@@ -73,7 +73,7 @@ def test_preemption(both: Both) -> None:
     with small_pool(on_device, 4) as small:
         for loaded in (on_cpu, small):
             driver = Driver(loaded, **SETTINGS)
-            for number, prompt in enumerate(scenarios.prompts_of(size - 8, size - 4, size - 2)):
+            for number, prompt in enumerate(prompts_for((size - 8, size - 4, size - 2))):
                 driver.add(str(number), prompt, 12)
             told.append(driver.run())
     assert told[0] == told[1]
@@ -84,6 +84,6 @@ def test_preemption(both: Both) -> None:
 @pytest.mark.parametrize("embedding", [Kind.Q8_0, Kind.Q4_1])
 def test_a_gguf_file(tmp_path: Path, kind: str, embedding: Kind) -> None:
     path = tiny_gguf.write("qwen3", tmp_path, embedding=embedding)
-    prompts = scenarios.prompts_of(3, 140)
+    prompts = prompts_for((3, 140))
     expected = generate(load(path, **SETTINGS), prompts, 8)
     assert generate(load_on(device_of(kind), path, **SETTINGS), prompts, 8) == expected

@@ -12,17 +12,13 @@ from transformers import AutoModelForCausalLM
 from mindserve.chat.tokenizer import load_tokenizer
 from tests import tiny_gguf, tiny_models
 from tests.engine.conftest import Pair
-from tests.engine.drive import Driver, assert_continues, generate, load, random_prompts, reference, small_pool
+from tests.engine.drive import Driver, assert_continues, generate, load, prompts_for, reference, small_pool
 
 PairOf = Callable[[str], Pair]
 FAMILIES = ("llama", "qwen2", "qwen3")
 LENGTHS = (1, 2, 15, 16, 17, 33, 70, 110)
 """Around the edges of blocks (16 tokens) and tiles."""
 NUM_TOKENS = 20
-
-
-def prompts_for(lengths: tuple[int, ...], seed: int = 0) -> list[list[int]]:
-    return random_prompts(lengths, vocab_size=tiny_models.VOCAB_SIZE, seed=seed)
 
 
 @pytest.mark.parametrize("name", [*tiny_models.LEAN, *tiny_models.GENERIC])

@@ -5,6 +5,7 @@ The numbers are those of transformers' processors to the bit, which round differ
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -65,13 +66,12 @@ class Patches:
         self.height, self.width = height // shape.size, width // shape.size
         """In patches."""
 
-    @property
-    def num_bands(self) -> int:
-        """Rows of tokens."""
-        return self.height // self._shape.merge
+    def bands(self, step: int) -> Iterator[Floats | Pixels]:
+        """[patches, values of a patch] of each row of tokens of one step in time."""
+        for number in range(self.height // self._shape.merge):
+            yield self._band(step, number)
 
-    def band(self, step: int, number: int) -> Floats | Pixels:
-        """[patches, values of a patch] of one row of tokens of one step in time."""
+    def _band(self, step: int, number: int) -> Floats | Pixels:
         shape, rows = self._shape, self._shape.merge * self._shape.size
         last = len(self._frames) - 1
         frames = [min(step * shape.frames + offset, last) for offset in range(shape.frames)]

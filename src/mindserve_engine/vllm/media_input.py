@@ -4,7 +4,7 @@ counts or places anything: sizes, counts and places are those of the request."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Final
@@ -89,7 +89,8 @@ class MediaReader:
         num_rows = sum(steps * height * width for steps, height, width in grids)
         values = torch.empty((num_rows, shape.values), dtype=torch.uint8 if self._are_bytes else self._dtype)
         at = 0
-        for band in _bands(patches):
+        bands = (band for one in patches for step in range(one.num_steps) for band in one.bands(step))
+        for band in bands:
             values[at : at + len(band)] = torch.from_numpy(band)
             at += len(band)
         data = {_PIXELS[kind]: values, f"{kind}_grid_thw": torch.tensor(grids)}
@@ -111,13 +112,6 @@ class MediaReader:
         for item, num_frames in zip(items, mask.sum(-1).tolist(), strict=True):
             _check(item, (num_frames + 1) // 2 // 2)
         return {"input_features": features["input_features"].to(self._dtype), "feature_attention_mask": mask}
-
-
-def _bands(patches: Iterable[Patches]) -> Iterator[np.ndarray[Any, Any]]:
-    for one in patches:
-        for step in range(one.num_steps):
-            for number in range(one.num_bands):
-                yield one.band(step, number)
 
 
 def _check(item: MediaItem, num_tokens: int) -> None:

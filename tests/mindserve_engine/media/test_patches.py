@@ -27,7 +27,7 @@ MODEL = MediaModel(image_token_id=1, video_token_id=2, patch_size=14, merge_size
 
 def ours(values: np.ndarray) -> np.ndarray:
     patches = Patches(given.item(values, MODEL), SHAPE, NORMALISATION)
-    bands = [patches.band(step, band) for step in range(patches.num_steps) for band in range(patches.num_bands)]
+    bands = [band for step in range(patches.num_steps) for band in patches.bands(step)]
     return np.concatenate(bands)
 
 

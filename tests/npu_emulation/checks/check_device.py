@@ -24,7 +24,7 @@ from mindserve_engine.native.device.registry import create_device
 from mindserve_engine.native.runner import NativeRunner
 from mindserve_engine.options import EngineOptions
 from tests import tiny_models
-from tests.engine.drive import Driver, load, random_prompts
+from tests.engine.drive import Driver, load, prompts_for
 from tests.npu_emulation.graph import NPUGraph, Stream
 from tests.npu_emulation.plugin import MODULE
 from tests.npu_emulation.tensors import Emulator
@@ -115,7 +115,7 @@ def check_models_it_cannot_run_are_refused_when_they_are_loaded(tmp_path: Path) 
 def check_a_model_in_16_bits(tmp_path: Path) -> None:
     loaded = load(tiny_models.build("llama", tmp_path / "m", **SIZES), device="npu", dtype="bfloat16")
     driver = Driver(loaded)
-    driver.add("one", random_prompts([20], vocab_size=tiny_models.VOCAB_SIZE)[0], 8)
+    driver.add("one", prompts_for([20])[0], 8)
     assert len(driver.run()["one"]) == 8
     assert not driver.failures
 
@@ -239,7 +239,7 @@ def check_graphs_that_do_not_fit_are_left_out(tmp_path: Path, caplog: pytest.Log
     assert Stream.stack == []
     assert _get_current_dispatch_mode() is None
     driver = Driver(loaded, max_batch_size=8)
-    for number, prompt in enumerate(random_prompts([5] * 4, vocab_size=tiny_models.VOCAB_SIZE)):
+    for number, prompt in enumerate(prompts_for([5] * 4)):
         driver.add(str(number), prompt, 5)
     assert all(len(tokens) == 5 for tokens in driver.run().values())
 
@@ -304,7 +304,7 @@ def check_a_replay_nobody_waited_for_is_waited_for(tmp_path: Path, monkeypatch: 
     loaded = load(tiny_models.build("llama", tmp_path / "m", **SIZES), device="npu", dtype="bfloat16")
     runner: Any = loaded.runner
     driver = Driver(loaded)
-    driver.add("one", random_prompts([5], vocab_size=tiny_models.VOCAB_SIZE)[0], 8)
+    driver.add("one", prompts_for([5])[0], 8)
     driver.step()
     sample = runner._sampler.sample
 
@@ -315,7 +315,7 @@ def check_a_replay_nobody_waited_for_is_waited_for(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(runner._sampler, "sample", failing)
     driver.step()
     assert driver.failures == {"one": "its computation failed"} or len(driver.run()["one"]) == 8
-    driver.add("two", random_prompts([5], vocab_size=tiny_models.VOCAB_SIZE)[0], 8)
+    driver.add("two", prompts_for([5])[0], 8)
     assert len(driver.run()["two"]) == 8
 
 

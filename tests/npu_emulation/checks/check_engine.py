@@ -16,7 +16,7 @@ from mindserve_engine.types import SamplingParams
 from tests import tiny_adapters, tiny_chatglm, tiny_gguf, tiny_models
 from tests.bench import device
 from tests.engine import scenarios
-from tests.engine.drive import Driver, generate, load, random_prompts
+from tests.engine.drive import Driver, generate, load, prompts_for
 from tests.engine.scenarios import SAMPLED, SETTINGS, both_run, mixed
 from tests.npu_emulation.kernels import KERNELS
 from tests.npu_emulation.tensors import Emulator
@@ -110,7 +110,7 @@ def check_one_copy_each_way(pair: Any, emulator: Emulator, graphs: bool) -> None
     """A step of greedy rows: one copy to the device, and one wait for what comes back."""
     _, on_npu = pair("qwen3", graphs=graphs)
     driver = Driver(on_npu, **SETTINGS)
-    for number, prompt in enumerate(random_prompts([20, 30, 40], vocab_size=tiny_models.VOCAB_SIZE)):
+    for number, prompt in enumerate(prompts_for([20, 30, 40])):
         driver.add(str(number), prompt, 10)
     driver.step()
     for _ in range(5):
@@ -126,7 +126,7 @@ def check_sampled_steps_do_not_wait_for_what_they_upload(pair: Any, emulator: Em
     _, on_npu = pair("qwen3")
     for name, params in SAMPLED.items():
         driver = Driver(on_npu, **SETTINGS)
-        for number, prompt in enumerate(random_prompts([20, 30, 40], vocab_size=tiny_models.VOCAB_SIZE)):
+        for number, prompt in enumerate(prompts_for([20, 30, 40])):
             sampling = SamplingParams(**{"temperature": 1.0, "seed": number, **params})
             driver.add(str(number), prompt, 8, sampling)
         driver.step()
@@ -159,7 +159,7 @@ def check_the_report(capsys: pytest.CaptureFixture[str]) -> None:
 def check_a_gguf_file(tmp_path: Path, embedding: Kind) -> None:
     """Its rows of embeddings stay as they are in the file; matrices are widened."""
     path = tiny_gguf.write("qwen3", tmp_path, embedding=embedding, head_dim=128)
-    prompts = random_prompts([3, 140], vocab_size=tiny_models.VOCAB_SIZE)
+    prompts = prompts_for([3, 140])
     on_cpu = generate(load(path, **SETTINGS), prompts, 8)
     assert generate(load(path, device="npu", **SETTINGS), prompts, 8) == on_cpu
     in_four_bits = load(path, device="npu", **{**SETTINGS, "dtype": "int4"})

@@ -43,8 +43,8 @@ class VisionTower:
         for step in range(patches.num_steps):
             rows = self._patch_weight.new_empty((len(order), self._shape.merge**2, len(self._patch_weight)))
             done = 0
-            for band in range(patches.num_bands):
-                values = torch.from_numpy(patches.band(step, band)).to(self._dtype)
+            for band in patches.bands(step):
+                values = torch.from_numpy(band).to(self._dtype)
                 tokens = functional.linear(values, self._patch_weight).view(-1, *rows.shape[1:])
                 rows.index_copy_(0, places[done : done + len(tokens)], tokens)
                 done += len(tokens)
